@@ -18,8 +18,7 @@ The baton names every checkpoint that is kept (`pointers`), each with the manife
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Dict, Iterable, NamedTuple, Optional, Tuple
 
 from supervisor.contract.identifiers import parse_launch_id
 
@@ -37,15 +36,13 @@ class BatonRefused(Exception):
     """This caller may not make the change; the text says why. The caller stops and writes nothing more."""
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     name: str
     size: int
     sha256: str
 
 
-@dataclass(frozen=True)
-class Pointer:
+class Pointer(NamedTuple):
     """One verified checkpoint: the prefix of its files, and what they must contain.
 
     `results`: the manifest of the results of the same moment; its name is an object key. None: an older agent saved the
@@ -58,8 +55,7 @@ class Pointer:
     results: Optional[FileEntry] = None
 
 
-@dataclass(frozen=True)
-class Keep:
+class Keep(NamedTuple):
     """The run's rule: the newest `last`, the newest `best` named best*, and one milestone for every `every` steps."""
 
     last: int = 3
@@ -70,8 +66,7 @@ class Keep:
 KEEP = Keep()
 
 
-@dataclass(frozen=True)
-class Next:
+class Next(NamedTuple):
     attempt: int
     try_number: int
     launch_id: str
@@ -79,16 +74,14 @@ class Next:
     holder_gone: bool = False
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     attempt: int
     launch_id: str
     machine_id: str
     left: bool = False
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """The holder writes it when the work is done, after it has verified the results in the store. `lost`: results that
     the run has written and that are missing, each as a phrase with the reason."""
 
@@ -103,8 +96,7 @@ class Done:
     error: str = ""  # how the command failed after its last step; "" = exit 0
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(NamedTuple):
     """The folder on a host that the baton lies in. `stay`: names the folder. `ready`: its baton counts; until then the
     object that says so counts, and nothing was started on that host."""
 
@@ -114,8 +106,7 @@ class Home:
     ready: bool = False
 
 
-@dataclass(frozen=True)
-class Baton:
+class Baton(NamedTuple):
     supervisor_id: str
     generation: int
     next: Optional[Next] = None
@@ -149,19 +140,19 @@ def raise_next(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> B
         raise BatonRefused("the baton is of generation %d" % baton.generation)
     if baton.next is not None and parse_launch_id(baton.next.launch_id) > (generation, attempt, try_number):
         raise BatonRefused("try %s is already next" % baton.next.launch_id)
-    return replace(baton, next=Next(attempt, try_number, launch_id, nonce, holder_gone))
+    return baton._replace(next=Next(attempt, try_number, launch_id, nonce, holder_gone))
 
 
 def mark_holder_gone(baton: Baton, launch_id: str) -> Baton:
     """The machine of every holder older than `launch_id` is gone for certain: the next agent need not wait."""
     if baton.next is None or baton.next.launch_id != launch_id:
         raise BatonRefused("another try is next")
-    return replace(baton, next=replace(baton.next, holder_gone=True))
+    return baton._replace(next=baton.next._replace(holder_gone=True))
 
 
 def close(baton: Baton, reason: str) -> Baton:
     """No agent writes after this. The first reason stays."""
-    return baton if baton.closed is not None else replace(baton, closed=reason)
+    return baton if baton.closed is not None else baton._replace(closed=reason)
 
 
 def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
@@ -173,7 +164,7 @@ def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: O
     """
     if generation <= baton.generation:
         return baton
-    holder = None if baton.holder is None else replace(baton.holder, left=True)
+    holder = None if baton.holder is None else baton.holder._replace(left=True)
     return Baton(
         supervisor_id=baton.supervisor_id,
         generation=generation,
@@ -190,14 +181,14 @@ def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: O
 
 def move_in(baton: Baton, home: Home) -> Baton:
     """The run gets its home there, which is not ready yet. Its holder here may write nothing more."""
-    return replace(fence(baton), home=replace(home, ready=False))
+    return fence(baton)._replace(home=home._replace(ready=False))
 
 
 def move_out(baton: Baton) -> Baton:
     """For a baton in its home: nothing more is written there, and its content goes on elsewhere."""
     if is_moved(baton):
         return baton
-    return replace(fence(baton), closed=MOVED + (": " + baton.closed if baton.closed else ""))
+    return fence(baton)._replace(closed=MOVED + (": " + baton.closed if baton.closed else ""))
 
 
 def is_moved(baton: Baton) -> bool:
@@ -206,23 +197,23 @@ def is_moved(baton: Baton) -> bool:
 
 def moved_content(baton: Baton) -> Baton:
     """What goes on elsewhere of a baton after `move_out`."""
-    return replace(baton, closed=(baton.closed or "")[len(MOVED + ": ") :] or None, home=None)
+    return baton._replace(closed=(baton.closed or "")[len(MOVED + ": ") :] or None, home=None)
 
 
 def write_off(baton: Baton) -> Baton:
     """For the supervisor's own object: the home is lost, and what is here goes on."""
-    return replace(fence(baton), home=None)
+    return fence(baton)._replace(home=None)
 
 
 def fence(baton: Baton) -> Baton:
     """The present holder counts as left: it may write nothing more."""
-    return replace(baton, holder=None if baton.holder is None else replace(baton.holder, left=True))
+    return baton._replace(holder=None if baton.holder is None else baton.holder._replace(left=True))
 
 
 def purge(baton: Baton) -> Baton:
     """The run's files are about to be deleted: the baton names nothing any more, and no agent writes after this."""
-    return replace(
-        baton, checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED, home=None
+    return baton._replace(
+        checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED, home=None
     )
 
 
@@ -252,7 +243,7 @@ def claim(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Bat
         return baton
     if verdict != CLAIM or baton.next is None:
         raise BatonRefused("cannot claim: %s" % verdict)
-    return replace(baton, holder=Holder(baton.next.attempt, launch_id, machine_id))
+    return baton._replace(holder=Holder(baton.next.attempt, launch_id, machine_id))
 
 
 def take_back(baton: Baton, launch_id: str, machine_id: str) -> Baton:
@@ -262,7 +253,7 @@ def take_back(baton: Baton, launch_id: str, machine_id: str) -> Baton:
     is_over = baton.closed is not None or baton.done is not None
     if holder is None or not own or is_over or (holder.launch_id, holder.machine_id) != (launch_id, machine_id):
         return baton
-    return replace(baton, holder=replace(holder, left=False))
+    return baton._replace(holder=holder._replace(left=False))
 
 
 def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
@@ -270,7 +261,7 @@ def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
     holder = baton.holder
     if holder is None or (holder.launch_id, holder.machine_id) != (launch_id, machine_id):
         raise BatonRefused("not the holder")
-    return replace(baton, holder=replace(holder, left=True))
+    return baton._replace(holder=holder._replace(left=True))
 
 
 def move_checkpoint(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
@@ -283,7 +274,7 @@ def move_checkpoint(baton: Baton, launch_id: str, machine_id: str, pointer: Poin
     previous_kept = max(NEWEST_KEPT, keep.last) - 1
     kept = milestones((*baton.kept, *reversed(before[previous_kept:])), keep.every)
     best = baton.best[: keep.best]
-    return replace(baton, checkpoint=pointer, previous=before[:previous_kept], kept=kept, best=best, last=None)
+    return baton._replace(checkpoint=pointer, previous=before[:previous_kept], kept=kept, best=best, last=None)
 
 
 def milestones(pointers: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
@@ -302,7 +293,7 @@ def keep_best(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, k
     _require_holder(baton, launch_id, machine_id)
     if baton.best[:1] == (pointer,):
         return baton
-    return replace(baton, best=(pointer, *baton.best)[: keep.best])
+    return baton._replace(best=(pointer, *baton.best)[: keep.best])
 
 
 def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
@@ -310,14 +301,14 @@ def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
     milestone."""
     _require_holder(baton, launch_id, machine_id)
     if baton.previous:
-        return replace(baton, checkpoint=baton.previous[0], previous=baton.previous[1:])
-    return replace(baton, checkpoint=next(iter(baton.kept), None), kept=baton.kept[1:])
+        return baton._replace(checkpoint=baton.previous[0], previous=baton.previous[1:])
+    return baton._replace(checkpoint=next(iter(baton.kept), None), kept=baton.kept[1:])
 
 
 def keep_results(baton: Baton, launch_id: str, machine_id: str, manifest: FileEntry) -> Baton:
     """Name the results at the end of an attempt: they are for people, no resume starts from them."""
     _require_holder(baton, launch_id, machine_id)
-    return replace(baton, last=manifest)
+    return baton._replace(last=manifest)
 
 
 def saved_results(baton: Baton) -> Tuple[FileEntry, ...]:
@@ -333,7 +324,7 @@ def pointers(baton: Baton) -> Tuple[Pointer, ...]:
 
 def finish(baton: Baton, machine_id: str, done: Done) -> Baton:
     _require_holder(baton, done.launch_id, machine_id)
-    return replace(baton, done=done, last=None)
+    return baton._replace(done=done, last=None)
 
 
 def _require_holder(baton: Baton, launch_id: str, machine_id: str) -> None:
@@ -346,7 +337,15 @@ def _require_holder(baton: Baton, launch_id: str, machine_id: str) -> None:
 
 
 def encode(baton: Baton) -> bytes:
-    return json.dumps(asdict(baton), indent=1, sort_keys=True).encode()
+    return json.dumps(_plain(baton), indent=1, sort_keys=True).encode()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON: each record here becomes an object, each other tuple a list."""
+    if not isinstance(value, tuple):
+        return value
+    names = getattr(value, "_fields", None)
+    return [*map(_plain, value)] if names is None else dict(zip(names, map(_plain, value)))
 
 
 def decode(raw: bytes) -> Baton:

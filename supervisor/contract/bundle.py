@@ -12,8 +12,7 @@ import hashlib
 import tarfile
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import IO, Dict, Iterable, Iterator, List, Optional, Tuple, cast
+from typing import IO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, cast
 
 MAX_BYTES = 100_000_000  # content of all files
 MAX_FILES = 20_000
@@ -32,8 +31,7 @@ class BundleRefused(ValueError):
     """The folder or archive breaks a rule; the text names the member and says what to do."""
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A file or a link. `path`: relative, with `/` between its parts. `link`: the target of a symbolic link, else
     None."""
 

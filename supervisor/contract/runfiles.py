@@ -201,10 +201,9 @@ def _raw(text: str) -> bytes:
 def manifest_sha256(files: Iterable[FileEntry]) -> str:
     """Equal for equal files: name, size and content. Names are relative to the results folder; the order does not
     matter."""
-    import hashlib  # late, like all that a command on a host does not need
-    from dataclasses import asdict
+    import hashlib  # late, as in stores/durable.py
 
-    rows = sorted((asdict(entry) for entry in files), key=lambda row: str(row["name"]))
+    rows = sorted((entry._asdict() for entry in files), key=lambda row: str(row["name"]))
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
@@ -238,7 +237,7 @@ def encode_saved(saved: SavedResults) -> bytes:
     data = {
         **saved._asdict(),
         "files": [file._asdict() for file in saved.files],
-        "left_out": [one._asdict() for one in saved.left_out],
+        "left_out": [left._asdict() for left in saved.left_out],
     }
     return json.dumps(data, indent=1, sort_keys=True).encode("ascii")
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -148,8 +148,7 @@ def fetch(copier: Copier, baton: Baton) -> None:
 def held(copier: Copier, baton: Baton) -> Baton:
     """The baton with those checkpoints that are in the target, each with its results."""
     newest = [pointer for pointer in (baton.checkpoint, *baton.previous) if pointer and copier.has_pointer(pointer)]
-    return replace(
-        baton,
+    return baton._replace(
         checkpoint=next(iter(newest), None),
         previous=tuple(newest[1:]),
         kept=tuple(filter(copier.has_pointer, baton.kept)),
@@ -159,7 +158,7 @@ def held(copier: Copier, baton: Baton) -> Baton:
 
 
 def keyed(prefix: str, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
-    return (replace(entry, name=prefix + entry.name) for entry in files)
+    return (entry._replace(name=prefix + entry.name) for entry in files)
 
 
 def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Path) -> None:

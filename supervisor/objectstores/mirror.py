@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -150,7 +150,7 @@ class Mirror:
                 self.own.delete(runfiles.beat(stay.run_id))  # it may have been copied after the run's end
             return False
         progress.copier = progress.copier or self._copier(stay, there)
-        self._fetch(stay.run_id, replace(baton, home=home), progress.copier, own, info)
+        self._fetch(stay.run_id, baton._replace(home=home), progress.copier, own, info)
         progress.copier.keep(self._named(baton, progress.copier))
         progress.baton = there_info.generation
         return False
@@ -188,7 +188,7 @@ class Mirror:
     def _fetch(self, run_id: str, baton: Baton, copier: Copier, own: Baton, info: ObjectInfo) -> None:
         """First what counts most, alone: while older checkpoints come, the training may save newer ones and delete the
         others."""
-        fetch(copier, replace(baton, previous=(), kept=(), best=(), last=None))
+        fetch(copier, baton._replace(previous=(), kept=(), best=(), last=None))
         newest = held(copier, baton)
         if newest.checkpoint != baton.checkpoint:
             raise StoreUnavailable(f"the newest checkpoint of {run_id} was deleted while it was copied, or is damaged")

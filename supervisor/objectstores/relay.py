@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -141,7 +141,7 @@ class Homes:
             if home is not None and home.ready:
                 self._move_out(run_id, launch_id, baton, info, holder_gone=holder_gone, note=note)
             elif home is not None and (relay is None or not is_here):
-                self._set(run_id, replace(baton, home=None), info)  # nothing was started there
+                self._set(run_id, baton._replace(home=None), info)  # nothing was started there
             elif relay is not None:
                 self._wait_for_holder(run_id, launch_id, baton, holder_gone)
                 home = home or self._new_home(placement, run_id, launch_id)
@@ -213,7 +213,7 @@ class Homes:
         if fenced != baton:
             info = self._set(run_id, fenced, info)
         there = make()
-        needs, content = tuple(needs), replace(fenced, home=None)
+        needs, content = tuple(needs), fenced._replace(home=None)
         copier = Copier(self.own, there, run_id, self.parts / run_id, None, needs)
         for key in needs:
             with suppress(Damaged, ObjectMissing):  # its agent says so
@@ -221,7 +221,7 @@ class Homes:
         fetch(copier, to_begin(content))
         _place(there, run_id, content)
         sync_stop(self.own, there, run_id, content)
-        self._set(run_id, replace(fenced, home=replace(home, ready=True)), info)
+        self._set(run_id, fenced._replace(home=home._replace(ready=True)), info)
 
     def _set(self, run_id: str, baton: Baton, info: ObjectInfo) -> ObjectInfo:
         return _compare_and_set(self.own, run_id, baton, info)
@@ -242,7 +242,7 @@ def move_out(
     content = held(copier, batons.moved_content(baton))
     if baton.checkpoint is not None and content.checkpoint is None:
         earlier = batons.decode(own.get(runfiles.baton(run_id))[0])
-        content = replace(content, checkpoint=earlier.checkpoint, previous=earlier.previous)
+        content = content._replace(checkpoint=earlier.checkpoint, previous=earlier.previous)
     _compare_and_set(own, run_id, content, info)
 
 
@@ -283,7 +283,7 @@ def _next(baton: Baton) -> tuple[int, int, int]:
 def to_begin(baton: Baton) -> Baton:
     """As far as an agent may restore it."""
     before = baton.previous or baton.kept[:1]
-    return replace(baton, previous=before, kept=(), best=(), last=None, done=None)
+    return baton._replace(previous=before, kept=(), best=(), last=None, done=None)
 
 
 def sync_stop(own: ObjectStore, there: StayStore, run_id: str, baton: Baton, is_there: bool = True) -> None:

@@ -1,6 +1,5 @@
 """Common parts of the agent's unit tests: a manual clock, a job, a held baton."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def job(**changes: Any) -> Job:
         store_url="file:///x",
         command="true",
     )
-    return replace(made, **changes)
+    return made._replace(**changes)
 
 
 def store_in(folder: Path) -> FailingStore:

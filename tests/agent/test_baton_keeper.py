@@ -1,6 +1,5 @@
 """Claiming and changing the baton despite lost responses, races, outages and torn contents."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def lying(store: FailingStore) -> Baton:
 def waiting_baton() -> Baton:
     """Attempt 1 is next; another agent holds."""
     baton = rules.raise_next(rules.create("sup-1", 1), "1.1.1", "secret", False)
-    return replace(baton, holder=Holder(0, "1.0.1", "local:other:1:1"))
+    return baton._replace(holder=Holder(0, "1.0.1", "local:other:1:1"))
 
 
 def do_claim(keeper: BatonKeeper, clock: ManualClock, notes: "list[str] | None" = None, until: float = 1e9) -> Baton:
@@ -63,7 +62,7 @@ def test_the_next_agent_claims_when_the_holder_has_left(store: FailingStore) -> 
         if clock.now >= 1010.0:
             baton = lying(store)
             if baton.holder is not None and baton.holder.attempt == 0:
-                store.inner.put(KEY, rules.encode(replace(baton, holder=replace(baton.holder, left=True))))
+                store.inner.put(KEY, rules.encode(baton._replace(holder=baton.holder._replace(left=True))))
 
     clock.on_sleep = leave_after_10_s
     do_claim(keeper, clock)
@@ -102,7 +101,7 @@ def test_a_missing_baton_is_unreadable_too(store: FailingStore) -> None:
     [
         (lambda b: rules.close(b, "stopped"), heartbeat.CLOSED),
         (lambda b: rules.raise_next(b, "1.2.1", "secret", False), heartbeat.SUPERSEDED),
-        (lambda b: replace(b, holder=Holder(1, "1.1.1", "local:other:1:1")), heartbeat.SUPERSEDED),
+        (lambda b: b._replace(holder=Holder(1, "1.1.1", "local:other:1:1")), heartbeat.SUPERSEDED),
     ],
 )
 def test_an_outdated_agent_stands_down_and_writes_nothing(store: FailingStore, change: object, left: str) -> None:

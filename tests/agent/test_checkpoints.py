@@ -1,6 +1,5 @@
 """Saving checkpoints: a pointer names only content that was read back, and no named checkpoint is deleted."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,7 +197,7 @@ def test_a_lost_response_does_not_push_the_previous_checkpoint_out(bench: Bench)
 
 
 def test_an_agent_that_lost_the_baton_points_to_nothing(bench: Bench) -> None:
-    other = replace(bench.baton, holder=Holder(2, "1.2.1", "local:other:1:1"))
+    other = bench.baton._replace(holder=Holder(2, "1.2.1", "local:other:1:1"))
     bench.store.inner.put(runfiles.baton(RUN), rules.encode(other))
     bench.write("step-1.pt")
     with pytest.raises(BatonRefused):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-from dataclasses import replace
 
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import FileEntry, Holder, Pointer, raise_next
@@ -24,7 +23,7 @@ def interrupted(rig: Rig) -> list[Pointer]:
         entry = FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
         pointers.append(Pointer(step, prefix, (entry,)))
     holder = Holder(1, "1.1.1", "local:x:1:1", left=True)
-    rig.change(lambda b: replace(b, holder=holder, checkpoint=pointers[0], previous=tuple(pointers[1:])))
+    rig.change(lambda b: b._replace(holder=holder, checkpoint=pointers[0], previous=tuple(pointers[1:])))
     return pointers
 
 
@@ -67,7 +66,7 @@ def test_torn_and_missing_checkpoints_are_skipped(rig: Rig) -> None:
 
 def test_when_the_newest_are_lost_the_run_continues_from_a_milestone_with_a_note(rig: Rig) -> None:
     newest, before, milestone = interrupted(rig)
-    rig.change(lambda b: replace(b, previous=(before,), kept=(milestone,)))
+    rig.change(lambda b: b._replace(previous=(before,), kept=(milestone,)))
     rig.store.delete(key(newest))
     rig.store.delete(key(before))
     rig.start(*rig.toy("--steps", "20"), attempt=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ class Life:
         self.attempt += 1
         launch, machine = f"1.{self.attempt}.1", f"local:m:{self.attempt}:1"
         self.keeper = BatonKeeper(self.store, RUN, launch, machine)
-        self.keeper.change(lambda baton, *holder: replace(baton, holder=Holder(self.attempt, *holder)))
+        self.keeper.change(lambda baton, *holder: baton._replace(holder=Holder(self.attempt, *holder)))
         self.path = self.folder / f"life-{self.attempt}"
         self.path.mkdir()
         self.renamed: set[str] = set()
@@ -187,7 +187,7 @@ class DeletesFirst(CheckpointSaver):
 class KeepsOne(CheckpointSaver):
     def _point(self, pointer: Pointer, best: bool) -> None:
         super()._point(pointer, best)
-        self._pruner.prune(self._keeper.change(lambda baton, *_: replace(baton, previous=())))
+        self._pruner.prune(self._keeper.change(lambda baton, *_: baton._replace(previous=())))
 
 
 class CleansByAnOldLook(Pruner):

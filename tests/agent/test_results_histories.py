@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class Life:
         self.attempt += 1
         self.holder = f"{self.generation}.{self.attempt}.1", f"local:m:{self.attempt}:1"
         self.keeper = BatonKeeper(self.store, RUN, *self.holder)
-        self.keeper.change(lambda baton, *holder: replace(baton, holder=Holder(self.attempt, *holder)))
+        self.keeper.change(lambda baton, *holder: baton._replace(holder=Holder(self.attempt, *holder)))
         self.machine = self.folder / f"machine-{self.attempt}"
         self.results, self.checkpoints = self.machine / "results", self.machine / "checkpoints"
         self.checkpoints.mkdir(parents=True)

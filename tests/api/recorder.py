@@ -23,6 +23,7 @@ from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed, Client
 
 Json = dict[str, Any]
+COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 SOMEWHERE, INSTALLED = "/var/lib/spot-supervisor", "/opt/spot-supervisor"
 BUCKET = MemoryStore().url
 REQUEST_ID = "docs-1"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from supervisor.api.document.build import document, name_of
 from supervisor.api.document.build import operations as operations_of
 from supervisor.api.errors import STATUS
 from supervisor.api.server import create_app
 from supervisor.domain import errors
+from tests.api.recorder import COMMITTED
 
 OPERATIONS = operations_of(create_app(None))
-COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 
 
 def test_the_committed_document_is_the_one_of_the_code() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from supervisor.contract.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, standing
@@ -139,7 +139,7 @@ def _written(change: Change, seen: tuple[Cell, ...], waited_s: float) -> Cell | 
     if len(seen) == 2:
         pointer = seen[1].baton
         theirs = {name: getattr(pointer, name) for name in ("checkpoint", "previous", "kept", "best", "done")}
-        read = replace(read, **theirs)
+        read = read._replace(**theirs)
     try:
         return cell(change.apply(read, waited_s), seen[-1].generation + 1)
     except BatonRefused:

@@ -6,8 +6,6 @@ the baton is one object (RULES section 1).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from supervisor.contract import baton as rules
@@ -131,7 +129,7 @@ def test_fence_and_pointer_in_two_objects_are_caught(supervisor: str) -> None:
 
 
 def unfenced_move(baton: Baton, step: int) -> Baton:
-    return replace(baton, checkpoint=Pointer(step, f"checkpoints/{step}/", ()))
+    return baton._replace(checkpoint=Pointer(step, f"checkpoints/{step}/", ()))
 
 
 def test_an_agent_that_does_not_check_the_holder_is_caught() -> None:
@@ -147,7 +145,7 @@ def test_an_agent_that_does_not_check_the_holder_is_caught() -> None:
 def test_a_reopened_run_that_gives_the_baton_back_is_caught() -> None:
     """An agent that was out of reach while its run was closed must not be its holder again after a resume."""
     forgiving = Change(
-        REOPEN, lambda baton, _: replace(rules.open_generation(baton, 2, False, None), holder=baton.holder)
+        REOPEN, lambda baton, _: rules.open_generation(baton, 2, False, None)._replace(holder=baton.holder)
     )
     programs = (Program(*OLD, (UPLOADS, moves(OLD, 10))), Program("", "supervisor", (CLOSES, forgiving)))
     counted = walk(start(BATON, programs, OLD[1], split=False, may_lose=0), programs)
@@ -183,7 +181,7 @@ def test_after_a_purge_nothing_is_named(supervisor: str) -> None:
 
 
 def test_a_purge_that_leaves_the_baton_open_is_caught() -> None:
-    careless = Change(CLOSE, lambda baton, _: replace(rules.purge(baton), closed=None))
+    careless = Change(CLOSE, lambda baton, _: rules.purge(baton)._replace(closed=None))
     programs = (Program(*OLD, (UPLOADS, moves(OLD, 10))), Program("", "supervisor", (careless,)))
     counted = walk(start(BATON, programs, OLD[1], split=False, may_lose=0), programs)
     assert "move after close" in counted.wrongs

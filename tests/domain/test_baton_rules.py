@@ -7,7 +7,6 @@ that the earlier ones left. Each property must also fail on rules that are broke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -96,7 +95,7 @@ def the_baton_passes_to_the_next_alone(action: Action, before: Baton, after: Bat
     if after is None or after.holder == before.holder:
         return
     assert after.holder is not None
-    if after.holder.left and before.holder == replace(after.holder, left=False):
+    if after.holder.left and before.holder == after.holder._replace(left=False):
         return
     assert before.next is not None
     assert before.next.launch_id == after.holder.launch_id == AGENTS[action.index][0]
@@ -197,41 +196,41 @@ def rules_with(**broken: Callable[..., Baton]) -> SimpleNamespace:
 
 
 def move_without_looking(baton: Baton, _: str, __: str, pointer: Pointer, ___: Keep) -> Baton:
-    return replace(baton, checkpoint=pointer)
+    return baton._replace(checkpoint=pointer)
 
 
 def claim_without_looking(baton: Baton, launch_id: str, machine_id: str, _: float) -> Baton:
-    return replace(baton, holder=Holder(parse_launch_id(launch_id)[1], launch_id, machine_id))
+    return baton._replace(holder=Holder(parse_launch_id(launch_id)[1], launch_id, machine_id))
 
 
 def claim_and_point_to_oneself(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Baton:
-    return replace(real.claim(baton, launch_id, machine_id, waited_s), next=None)
+    return real.claim(baton, launch_id, machine_id, waited_s)._replace(next=None)
 
 
 def raise_any(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> Baton:
-    return real.raise_next(replace(baton, next=None), launch_id, nonce, holder_gone)
+    return real.raise_next(baton._replace(next=None), launch_id, nonce, holder_gone)
 
 
 def close_anew(baton: Baton, reason: str) -> Baton:
-    return replace(baton, closed=reason)
+    return baton._replace(closed=reason)
 
 
 def move_and_keep_all(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep) -> Baton:
     moved = real.move_checkpoint(baton, launch_id, machine_id, pointer, keep)
-    return replace(moved, previous=(pointer, *baton.previous))
+    return moved._replace(previous=(pointer, *baton.previous))
 
 
 def move_and_keep_one(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep) -> Baton:
-    return replace(real.move_checkpoint(baton, launch_id, machine_id, pointer, keep), previous=())
+    return real.move_checkpoint(baton, launch_id, machine_id, pointer, keep)._replace(previous=())
 
 
 def purge_and_leave_it_open(baton: Baton) -> Baton:
-    return replace(real.purge(baton), closed=None)
+    return real.purge(baton)._replace(closed=None)
 
 
 def open_and_give_back(baton: Baton, generation: int, rerun: bool, stop_consumed: str | None) -> Baton:
     opened = real.open_generation(baton, generation, rerun, stop_consumed)
-    return replace(opened, holder=baton.holder)
+    return opened._replace(holder=baton.holder)
 
 
 BROKEN = [

@@ -99,10 +99,10 @@ def test_a_tick_without_news_leaves_the_run_as_it_is() -> None:
     ],
 )
 def test_steps_counted_from_zero_are_complete_one_before_the_total(step: int, from_zero: bool, missing: str) -> None:
-    done = replace(DONE, step=step, total=10, from_zero=from_zero)
+    done = DONE._replace(step=step, total=10, from_zero=from_zero)
     assert "; ".join(_missing(run_in(Status.FINISHING), done, 0.0)) == missing
 
 
 def test_results_that_were_lost_with_a_machine_make_the_run_partial() -> None:
-    done = replace(DONE, lost=("results big.bin: 300000000 bytes is more than is left of results_save_max_mb",))
+    done = DONE._replace(lost=("results big.bin: 300000000 bytes is more than is left of results_save_max_mb",))
     assert _missing(run_in(Status.FINISHING), done, 0.0) == done.lost

@@ -212,7 +212,7 @@ CHANGES: tuple[Change, ...] = (
     _observation(machine=UNREAD, lookup=UNREAD),
     _observation(beat=UNREAD),
     _observation(stop=(Seen("77"), *UNREAD)),
-    _observation(baton=(Seen(BATON), Seen(replace(BATON, checkpoint=None)), *UNREAD)),
+    _observation(baton=(Seen(BATON), Seen(BATON._replace(checkpoint=None)), *UNREAD)),
     _observation(finalised=(Seen(True), NOT_READ)),
     _world(fresh=(frozenset(), frozenset({BEATS}))),
     _world(breakers_open=(frozenset({BEATS}), frozenset({MACHINES}))),

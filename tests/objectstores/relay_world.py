@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +130,7 @@ class RelayWorld:
         """Our own baton. Everything that it names is here, with the right content."""
         baton = self.own_baton()
         entries = [
-            replace(entry, name=pointer.prefix + entry.name)
+            entry._replace(name=pointer.prefix + entry.name)
             for pointer in batons.pointers(baton)
             for entry in pointer.files
         ]
@@ -140,7 +139,7 @@ class RelayWorld:
             saved = runfiles.decode_saved(self.own.get(manifest.name)[0])
             entries += [FileEntry(file.key, file.size, file.sha256) for file in saved.files]
         if baton.done is not None:
-            entries += [replace(entry, name=baton.done.prefix + entry.name) for entry in baton.done.results]
+            entries += [entry._replace(name=baton.done.prefix + entry.name) for entry in baton.done.results]
         for entry in entries:
             assert hash_file(str(self.folder / "own" / entry.name), entry.name) == entry
         return baton
@@ -212,7 +211,7 @@ class ScriptedAgent:
 
     def _file(self, prefix: str, name: str, data: bytes) -> FileEntry:
         self.store.put(prefix + name, data)
-        return replace(hash_file(str(Path(self.store.root) / (prefix + name)), name), name=name)
+        return hash_file(str(Path(self.store.root) / (prefix + name)), name)._replace(name=name)
 
     def _check(self, prefix: str, entry: FileEntry) -> None:
         assert hash_file(str(Path(self.store.root) / (prefix + entry.name)), entry.name) == entry

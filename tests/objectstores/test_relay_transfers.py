@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,7 +180,7 @@ def in_manifest(agent: ScriptedAgent, entry: FileEntry) -> None:
     manifest = FileEntry(key, len(raw), hashlib.sha256(raw).hexdigest())
     checkpoint = agent.keeper.read().checkpoint
     assert checkpoint is not None
-    agent.keeper.change(batons.move_checkpoint, replace(checkpoint, step=30, results=manifest))
+    agent.keeper.change(batons.move_checkpoint, checkpoint._replace(step=30, results=manifest))
 
 
 PLANTS = {"checkpoint": in_checkpoint, "results": in_results, "manifest": in_manifest}

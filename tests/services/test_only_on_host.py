@@ -26,7 +26,7 @@ def at_home(bed: Bed, copied_step: int | None, saved_step: int) -> None:
         bed.train("digits-7")
     pointer = None if copied_step is None else Pointer(copied_step, runfiles.checkpoint("digits-7", copied_step, 1), ())
     home = Home("local", "gpu1", "digits-7-1.1.1", ready=True)
-    baton = replace(batons.create("sup", 1), checkpoint=pointer, home=home)
+    baton = batons.create("sup", 1)._replace(checkpoint=pointer, home=home)
     bed.objects.put(runfiles.baton("digits-7"), batons.encode(baton))
     bed.change("digits-7", files=replace(bed.run("digits-7").files, checkpoint_step=saved_step), pulse=None)
 

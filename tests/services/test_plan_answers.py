@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,7 +97,7 @@ def test_what_was_let_in_as_a_plain_secret_is_not_shown_again(bed: Bed) -> None:
 def _with_checkpoint(bed: Bed, size: int) -> None:
     baton = batons.create(bed.store.supervisor_id, 1)
     files = (FileEntry("a", size - 1, "0" * 64), FileEntry("b", 1, "0" * 64))
-    baton = replace(baton, checkpoint=Pointer(8400, "checkpoints/8400-a1", files))
+    baton = baton._replace(checkpoint=Pointer(8400, "checkpoints/8400-a1", files))
     bed.objects.put(runfiles.baton("a-run"), batons.encode(baton))
 
 

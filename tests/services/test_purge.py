@@ -94,7 +94,7 @@ def test_no_old_agent_writes_afterwards(bed: Bed) -> None:
     assert (left.done, left.closed) == (None, batons.PURGED)
     for write in (batons.move_checkpoint, batons.keep_best):
         with pytest.raises(BatonRefused):
-            write(replace(left, holder=Holder(1, *AGENT)), *AGENT, POINTER)
+            write(left._replace(holder=Holder(1, *AGENT)), *AGENT, POINTER)
 
 
 def test_a_resume_starts_from_nothing_and_says_so(any_bed: Bed) -> None:

@@ -22,8 +22,8 @@ LOST = WriteOffRequest("id-1", "the box burned")
 def at_home(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    baton = replace(batons.create("sup", 1), holder=Holder(1, "1.1.1", "id-1"))
-    bed.objects.put(KEY, batons.encode(replace(baton, home=Home("local", "local-a", "digits-7-1.1.1", ready=True))))
+    baton = batons.create("sup", 1)._replace(holder=Holder(1, "1.1.1", "id-1"))
+    bed.objects.put(KEY, batons.encode(baton._replace(home=Home("local", "local-a", "digits-7-1.1.1", ready=True))))
     bed.provider.down = True
 
 

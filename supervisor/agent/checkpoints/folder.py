@@ -16,7 +16,7 @@ import stat
 import struct
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 Signature = Tuple[Tuple[str, int, int, int], ...]  # per file: name relative to the folder, inode, bytes, mtime ns
 _IN_MOVED_TO = 0x00000080
@@ -24,8 +24,7 @@ _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that f
 _log = logging.getLogger("agent")
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """`in_place`: no rename was seen, so a process may still write to it while it is copied. `written_s`: between the
     first and the last change that a scan saw. `since`: of the last one, by the clock of the scans."""
 

@@ -15,7 +15,6 @@ import hashlib
 import logging
 import os
 import shutil
-from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from supervisor.agent.checkpoints.snapshots import Signature, Snapshot, SnapshotFile, SnapshotTaker, signature_of, why
@@ -136,7 +135,7 @@ class ResultsSaver:
         if content not in self._by_content:
             key = self._new_key(entry.sha256)
             # A full store is final here: the checkpoint must not wait for free space.
-            self._uploads.upload("", path, replace(entry, name=key), final=(StoreFull,))
+            self._uploads.upload("", path, entry._replace(name=key), final=(StoreFull,))
             self._by_content[content] = key
         return SavedFile(entry.name, entry.size, entry.sha256, self._by_content[content])
 

@@ -88,8 +88,8 @@ def archived(path: str) -> Iterator[Tuple[str, str, Optional[str]]]:
     """The packages in an archive on the path, such as an egg."""
     from importlib import metadata  # late: such archives are rare
 
-    for one in metadata.distributions(path=[path]):
-        yield one.metadata["Name"], one.version, one.read_text("direct_url.json")
+    for package in metadata.distributions(path=[path]):
+        yield package.metadata["Name"], package.version, package.read_text("direct_url.json")
 
 
 def installed() -> Dict[str, Any]:

@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import time
-from dataclasses import replace
 from types import FrameType
 from typing import Optional
 
@@ -124,7 +123,7 @@ class Supervision:
         parts, folder = self._parts, self._parts.folder
 
         def open_bucket(url: str) -> ObjectStore:
-            return open_store(replace(parts.job, store_url=url), folder.authorities)
+            return open_store(parts.job._replace(store_url=url), folder.authorities)
 
         Downloads(parts.job, folder, open_bucket, retrier, lambda text: parts.beat_state.note("stage", text)).fetch()
 

@@ -24,8 +24,7 @@ import shutil
 import signal
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from supervisor.agent.machine.cgroup import OwnCgroup
 from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in, read_text
@@ -157,8 +156,7 @@ def _spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str)
 # --- preparing ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Workplace:
+class Workplace(NamedTuple):
     cwd: str
     env: Dict[str, str]
 

@@ -20,14 +20,14 @@ import pkgutil
 import stat
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, BinaryIO, Dict, Mapping, NamedTuple, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from supervisor.agent.store.googleapi import is_loopback
 from supervisor.contract.baton import KEEP, Keep
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
 
+NO_VALUES: Mapping[str, str] = {}
 TEXT_BYTES = 65536  # of one text file
 NOTICE = "notice.json"
 # No readable plain file has this path, and waiting does not change that.
@@ -40,8 +40,7 @@ class JobRefused(ValueError):
     """job.json is missing, torn or of another version; the text says what is wrong with it."""
 
 
-@dataclass(frozen=True)
-class ResultCheck:
+class ResultCheck(NamedTuple):
     """Files promised under the results folder; a shell runs `verify` on the files as read back from the store."""
 
     path: str
@@ -49,8 +48,7 @@ class ResultCheck:
     min_count: int = 1
 
 
-@dataclass(frozen=True)
-class StagedFile:
+class StagedFile(NamedTuple):
     """`to`: its name below the folder of staged files."""
 
     url: str
@@ -58,8 +56,7 @@ class StagedFile:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """`command`: a tuple is run as it is, a str by /bin/sh -c. `machine`: the machine's name."""
 
     machine: str
@@ -73,12 +70,12 @@ class Job:
     server_url: Optional[str] = None  # neither: beats go to the store only
     workdir: Optional[str] = None
     in_image: bool = False  # the agent and the command start in the WORKDIR of the run's image
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = NO_VALUES
     code: Optional[str] = None  # sha256 of the bundle in which the command is started
     conda_env: Optional[str] = None
     venv: Optional[str] = None
     secrets: Tuple[str, ...] = ()  # names only; the values come by standard input, except those of secret_refs
-    secret_refs: Mapping[str, str] = field(default_factory=dict)
+    secret_refs: Mapping[str, str] = NO_VALUES
     storage_endpoint: Optional[str] = None  # None = Google's
     secret_manager_endpoint: Optional[str] = None
     sequence_from: int = 0  # beats begin above it

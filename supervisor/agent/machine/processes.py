@@ -24,7 +24,6 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set
 
 from supervisor.agent.machine.folder import read_fields, read_text
@@ -45,8 +44,7 @@ _FORWARDED = (
 _log = logging.getLogger("agent")
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     boot_id: str
     pid: int
     start_ticks: int
@@ -79,7 +77,7 @@ def with_platform_id(identity: Identity, path: str) -> Identity:
         raise ValueError("%s names no machine: %s %s" % (path, type(error).__name__, error)) from None
     if not isinstance(machine_id, str) or not 0 < len(machine_id) <= 100 or not machine_id.isprintable():
         raise ValueError("%s names no machine" % path)
-    return replace(identity, platform_id=machine_id)
+    return identity._replace(platform_id=machine_id)
 
 
 def stat_fields(pid: int, proc: str = "/proc") -> List[str]:

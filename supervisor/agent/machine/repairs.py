@@ -19,7 +19,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import unquote, urlsplit
 
 from supervisor.agent.machine.downloads import PART, kept_files
@@ -50,8 +50,7 @@ class Repaired:
     complete: bool = False
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(NamedTuple):
     """What is kept, whatever a glob says."""
 
     ids: FrozenSet[Identity]

@@ -17,8 +17,7 @@ import os
 import random
 import threading
 import time
-from dataclasses import dataclass
-from typing import Callable, Mapping, Optional, Protocol, Tuple
+from typing import Callable, Mapping, NamedTuple, Optional, Protocol, Tuple
 from urllib.parse import urlencode, urlsplit
 
 from supervisor.agent.store.httpclient import NO_HEADERS, HttpClient, Request, Response, ResponseStream, Unreachable
@@ -33,8 +32,7 @@ _FLAVOR = {"Metadata-Flavor": "Google"}
 _scattered = random.SystemRandom().uniform
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
+class RetryPolicy(NamedTuple):
     """For how long a call is retried; `sleep` and `monotonic` for tests."""
 
     retry_for_s: float = RETRY_FOR_S

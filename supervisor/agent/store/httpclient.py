@@ -11,7 +11,6 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
@@ -36,12 +35,11 @@ class Request(NamedTuple):
     headers: Mapping[str, str] = NO_HEADERS
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """Names of headers in lower case."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = NO_HEADERS
     body: bytes = b""
 
 

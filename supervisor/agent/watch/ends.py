@@ -21,8 +21,7 @@ import os
 import re
 import signal
 import threading
-from dataclasses import dataclass, replace
-from typing import Callable, Iterable, Optional, Set, Tuple
+from typing import Callable, Iterable, NamedTuple, Optional, Set, Tuple
 
 from supervisor.agent.machine.folder import Job, MachineFolder, read_bytes
 from supervisor.agent.machine.masking import Masker
@@ -59,8 +58,7 @@ _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal
 _log = logging.getLogger("agent")
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """`reason` is one of heartbeat.LEFT; `may_write` False: the baton is not ours (any more)."""
 
     reason: str
@@ -168,8 +166,7 @@ class EndReasons:
     def _shorten(self, new: Ending) -> None:
         with self._lock:
             old = self._ending
-            self._ending = new if old is None else replace(
-                old,
+            self._ending = new if old is None else old._replace(
                 kill_at=min(old.kill_at, new.kill_at),
                 save_until=min(old.save_until, new.save_until),
                 may_write=old.may_write and new.may_write,

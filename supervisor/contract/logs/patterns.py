@@ -11,8 +11,7 @@ languages of one error are one pattern. `meaning` is for readers and for docs; r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Tuple
+from typing import NamedTuple, Tuple
 
 from supervisor.contract.signs import CASCADE, CAUSE, SIGN, TEARDOWN
 
@@ -37,8 +36,7 @@ SPACE_TEXTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(NamedTuple):
     """`at_end`: it is a cause only if the command ended with it. A false one, such as an error of a card, counts
     whenever it came."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import Callable, Deque, Dict, List, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 HEADER = b"Traceback (most recent call last)"
 CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
@@ -32,8 +32,7 @@ _THREAD = (b"Exception in thread", b"Task exception was never", b"Exception in c
 _DIGITS = bytes.maketrans(b"123456789+", b"000000000|")
 
 
-@dataclass(frozen=True)
-class Traceback:
+class Traceback(NamedTuple):
     """`process`: the prefix of its rank, "" = none. `errors`: the lines of its exceptions, the one raised first in
     front. `more`: the lines after the last one. `number`: lines of the log before its error, without frames."""
 
@@ -84,7 +83,7 @@ class Tracebacks:
 
     def all(self) -> Tuple[Traceback, ...]:
         """The newest, in the order of their errors."""
-        return tuple(replace(closed.traceback, more=tuple(closed.more)) for closed in self._closed)
+        return tuple(closed.traceback._replace(more=tuple(closed.more)) for closed in self._closed)
 
     def forget_open(self) -> None:
         """The next line does not follow on the last one."""
