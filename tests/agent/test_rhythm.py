@@ -1,10 +1,12 @@
 """The rhythm of steps: what is usual, which long steps come again, and when the next step is late."""
 
 import math
+import statistics
+from collections import deque
 
 import pytest
 
-from supervisor.agent.watch.rhythm import FLOOR_S, LATE, Rhythm, percentile
+from supervisor.agent.watch.rhythm import FLOOR_S, LATE, Rhythm, median, percentile
 
 
 class Run:
@@ -97,3 +99,8 @@ def test_the_percentile_is_one_of_the_lengths() -> None:
     assert percentile([3.0, 1.0, 2.0]) == 3.0
     assert percentile(list(range(100))) == 98
     assert percentile([5.0], 0.5) == 5.0
+
+
+@pytest.mark.parametrize("values", [[3.0], [2.0, 1.0], [5.0, 1.0, 3.0], [4.0, 1.0, 3.0, 2.0], [1.0, 1.0, 9.0, 1.0]])
+def test_the_median_is_that_of_the_standard_library(values: list[float]) -> None:
+    assert median(deque(values)) == statistics.median(values)

@@ -25,10 +25,10 @@ import re
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from supervisor.agent.machine.masking import NOTHING, Masker
+from supervisor.agent.watch.rhythm import median
 from supervisor.contract.heartbeat import is_metric_name
 from supervisor.contract.signs import FLAT, INF, INF_STAYS, NAN, NAN_STAYS, SPIKE, ZERO, OddMetric
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import median
-from typing import Deque, NamedTuple, Optional, Sequence, Tuple
+from typing import Collection, Deque, NamedTuple, Optional, Sequence, Tuple
 
 REPORTS, WINDOW, LONG_WINDOW = 20, 512, 32
 LONG = 5.0  # medians
@@ -159,6 +158,12 @@ class Pace:
         first = next((point for point in self._points if point[0] >= since), self._points[-1])
         seconds = self._points[-1][0] - first[0]
         return (self._points[-1][1] - first[1]) / seconds if seconds > window_s / 2 else None
+
+
+def median(values: Collection[float]) -> float:
+    """Of one value at least. The standard library's takes 3 ms and 1 MB of each agent, for its fractions."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def percentile(lengths_s: Sequence[float], share: float = 0.99) -> float:
