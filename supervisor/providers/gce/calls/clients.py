@@ -1,9 +1,9 @@
 """The client of the Compute API, made of two clients.
 
-`google-cloud-compute` (official.py) changes and reads single machines. Its import takes 0.4 s and 58 MB, so it is loaded
-by the first call for a machine: a supervisor without runs does without it. The bulk listings of each tick use the session of google-auth
-and plain JSON: this takes a tenth of the time, allows a mask of fields, and shows the `unreachables` that the other
-client hides. Every error is an ApiError. No lock is held during a request.
+`google-cloud-compute` (official.py) changes and reads single machines. Its import takes 0.4 s and 58 MB, so the first
+call for a machine loads it: a supervisor without runs does without it. The bulk listings of each tick use the session
+of google-auth and plain JSON: this takes a tenth of the time, allows a mask of fields, and shows the `unreachables`
+that the other client hides. Every error is an ApiError. No lock is held during a request.
 """
 
 from __future__ import annotations
