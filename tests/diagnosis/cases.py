@@ -1,8 +1,9 @@
 """The labeled corpus: `corpus/<family>/<case>/` with what was seen, what the verdict must be, and where it comes from.
 
 - `evidence.json`: the document of the attempt as the supervisor composes it. Its `log_tail` is left out where it equals
-  the last lines of `log`; the loader puts it back. Its `cause` and `detail` are empty where the supervisor concludes
-  them from the exit or the record: a verdict must not read its own answer.
+  the last lines of `log`, and a value where it is the one of `usual.json`; the loader puts them back. Its `cause` and
+  `detail` are empty where the supervisor concludes them from the exit or the record: a verdict must not read its own
+  answer.
 - `log`: the output of the command, byte for byte.
 - `steps` (optional): a line `offset step up_s` for each step that was reported: at this size of the log, at this time
   of the agent. Only where the order of lines and steps matters.
@@ -18,11 +19,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 CORPUS = Path(__file__).parent / "corpus"
+USUAL = Path(__file__).parent / "usual.json"
 REAL, RECORDED, COMPOSED = KINDS = ("real", "recorded", "composed")
 LOG_LINES, LINE_CHARS = 200, 1000  # of `log_tail`, as supervisor/lifecycle/evidence cuts it
 MAX_LOG_BYTES = 64 << 10
@@ -67,7 +69,7 @@ class Case:
 
     @cached_property
     def document(self) -> Json:
-        document: Json = json.loads((self.folder / "evidence.json").read_bytes())
+        document = _whole(json.loads((self.folder / "evidence.json").read_bytes()))
         document.setdefault("log_tail", log_tail(self.log))
         return document
 
@@ -108,11 +110,45 @@ def write(case_folder: Path, document: Json, log: bytes, expected: Expected, pro
     case_folder.mkdir(parents=True, exist_ok=True)
     if document.get("log_tail") == log_tail(log):
         document = {name: value for name, value in document.items() if name != "log_tail"}
-    text = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    (case_folder / "evidence.json").write_text(text + "\n", encoding="utf-8")
+    _write_document(case_folder, document)
     (case_folder / "log").write_bytes(log)
     write_answer(case_folder, expected)
     (case_folder / "provenance").write_text("".join(f"{key}: {value}\n" for key, value in provenance.items()))
+
+
+def _write_document(case_folder: Path, document: Json) -> None:
+    short = _short(document)
+    assert _whole(short) == document, "a document lacks a value that every other one has"
+    text = json.dumps(short, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    (case_folder / "evidence.json").write_text(text + "\n", encoding="utf-8")
+
+
+@cache
+def _usual() -> Json:
+    """What stands in most documents. Each of its names, and of those within a value, stands in all of them."""
+    usual: Json = json.loads(USUAL.read_bytes())
+    return usual
+
+
+def _short(document: Json) -> Json:
+    """Without the usual values."""
+    usual, short = _usual(), {}
+    for name, value in document.items():
+        common = usual.get(name)
+        if isinstance(value, dict) and isinstance(common, dict):
+            short[name] = {key: part for key, part in value.items() if key not in common or part != common[key]}
+        elif name not in usual or value != common:
+            short[name] = value
+    return short
+
+
+def _whole(short: Json) -> Json:
+    document = {name: value for name, value in _usual().items() if not isinstance(value, dict)}
+    for name, value in short.items():
+        common = _usual().get(name)
+        both = isinstance(value, dict) and isinstance(common, dict)
+        document[name] = {**common, **value} if both else value
+    return document
 
 
 def write_answer(case_folder: Path, expected: Expected) -> None:

@@ -1,26 +1,21 @@
 """The dumps of real hangs in the corpus: where each one waits, by its threads alone and by its stored document."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from supervisor.contract.thread_places import PLACES, place_of
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
 from supervisor.lifecycle.diagnosis.reading import of_document
-
-HANGS = Path(__file__).parent / "corpus" / "hangs"
+from tests.diagnosis.cases import load
 
 
 def dumped() -> dict[str, tuple[str, dict[str, Any]]]:
     """Case -> (its place, its document)."""
     cases = {}
-    for path in sorted(HANGS.glob("*/evidence.json")):
-        document = json.loads(path.read_text())
-        stall = (document.get("agent") or {}).get("stall") or {}
-        rule = str(json.loads((path.parent / "expected.json").read_text()).get("rule"))
-        if stall.get("threads") and rule.startswith("HANG."):
-            cases[path.parent.name] = (rule.partition(".")[2], document)
+    for case in load("hangs"):
+        stall = (case.document["agent"] or {}).get("stall") or {}
+        if stall.get("threads") and case.expected.rule.startswith("HANG."):
+            cases[case.name] = (case.expected.rule.partition(".")[2], case.document)
     return cases
 
 
