@@ -132,9 +132,9 @@ def _usual() -> Json:
 
 def _short(document: Json) -> Json:
     """Without the usual values."""
-    usual, short = _usual(), {}
+    usual, short = _usual(), Json()
     for name, value in document.items():
-        common = usual.get(name)
+        common: Any = usual.get(name)
         if isinstance(value, dict) and isinstance(common, dict):
             short[name] = {key: part for key, part in value.items() if key not in common or part != common[key]}
         elif name not in usual or value != common:
@@ -145,7 +145,7 @@ def _short(document: Json) -> Json:
 def _whole(short: Json) -> Json:
     document = {name: value for name, value in _usual().items() if not isinstance(value, dict)}
     for name, value in short.items():
-        common = _usual().get(name)
+        common: Any = _usual().get(name)
         both = isinstance(value, dict) and isinstance(common, dict)
         document[name] = {**common, **value} if both else value
     return document

@@ -13,27 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Tuple
 
+from supervisor.contract.logs.phrases import DEVICE, GOES_ON, OF_A_SERVER, OUT, SAID, SPACE_TEXTS
 from supervisor.contract.signs import CASCADE, CAUSE, SIGN, TEARDOWN
-
-# Parts of words without their first letter, which may be a capital. `rror` is in nearly every exception of Python.
-TRIGGERS = (
-    b"rror", b"rrno", b"xcept", b"illed", b"ailed", b"AILED", b"exit", b"signal", b"SIG", b"erminate", b"roken",
-    b"CUDA",
-    b"of mem", b"OOM", b"oom-kill", b"space", b"exceeded", b"nvalid", b"BadZip", b"annot", b"nable", b"denied", b"Too ",
-    b"No ", b"Xid", b"NCCL", b"nterpreter", b"llegal", b"not found", b"mapping", b"verrid", b"andatory", b"wandb",
-    b"does not have", b"resol", b"unavailable", b"nan", b"NaN", b"dumped", b"mentation f", b"Hangup", b"closed by",
-    b"low on res", b"leaked", b"\\r", b"Speicherplatz", b"\xe7\xa9\xba", b"\xea\xb3\xb5\xea\xb0\x84", b"espa",
-    b"Spazio",
-    b"miejsca", b"\xd0\xbc\xd0\xb5\xd1\x81\xd1\x82",
-)  # fmt: skip
-SPACE_TEXTS = (
-    "No space left on device", "Auf dem Gerät ist kein Speicherplatz mehr verfügbar", "设备上没有空间",
-    "裝置上已無多餘空間", "デバイスに空き領域がありません", "장치에 남은 공간이 없음",
-    "Aucun espace disponible sur le périphérique",
-    "No queda espacio en el dispositivo", "Não há espaço disponível no dispositivo", "Spazio esaurito sul device",
-    "Brak miejsca na urządzeniu", "На устройстве не осталось свободного места",  # noqa: RUF001
-    "There is not enough space on the disk",
-)  # fmt: skip
 
 
 class Pattern(NamedTuple):
@@ -56,20 +37,17 @@ def _pattern(name: str, role: str, meaning: str, anchors: Tuple[bytes, ...], reg
     return Pattern(name, role, meaning, anchors, regex, role == CAUSE)
 
 
-# A phrase between quotes is one that a text talks about; the same in `RuntimeError('…')` is the error itself.
-_SAID = rb"(?:(?<![\"'`\x93\x9c\x98])|(?<=rror\([\"'])|(?<=tion\([\"'])|(?<=message: [\"']))"
-
 _MEMORY = (
     _cause(
         "gpu_oom", "a GPU has no memory left for what the command asked for",
         b"out of memory", b"OutOfMemoryError", b"STATUS_ALLOC_FAILED", b"RESOURCE_EXHAUSTED", b"OUT_OF_MEMORY",
-        b"cudaErrorMemoryAllocation", b"OOM when allocating", b"Out of memory", b"Out of GPU memory",
-        b"out of GPU memory", b"out of device memory",
-        regex=_SAID + rb"(?:(?:CUDA|HIP|XPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
-        rb"|(?:(?:torch|cupy)\.(?:\w{1,12}\.)?(?:\w{1,12}\.)?|(?<![\w.]))OutOfMemoryError(?!\))"
+        b"cudaErrorMemoryAllocation", b"OOM when allocating", b"emory", b"MEMORY", b"ALLOC", b"llocat",
+        regex=SAID + rb"(?:(?:CUDA|HIP|XPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+        rb"|(?:torch|cupy)\.(?:\w{1,12}\.)?(?:\w{1,12}\.)?OutOfMemoryError(?!\))"
         rb"|OOM when allocating tensor|(?:CUBLAS|CUDNN|CUSOLVER)_STATUS_ALLOC_FAILED|[Oo]ut of (?:GPU|device) memory"
         rb"|RESOURCE_EXHAUSTED: {0,2}(?:Out of memory|XLA|Failed to allocate)|[Oo]ut of memory error on GPU)"
-        rb"|(?i:\b(?:cuda|gpu|hip|device)[a-z]{0,20}\b)[^'\"`]{0,120}(?:[:)] {1,2}|[0-9] ')out of memory",
+        rb"|(?i:\b(?:cuda|gpu|hip|device)[a-z]{0,20}\b)[^'\"`]{0,120}(?:[:)] {1,2}|[0-9] ')out of memory"
+        rb"|^" + GOES_ON + rb"(?=.{0,400}" + DEVICE + rb").{0,400}" + SAID + OUT,
     ),
     _cause(
         "worker_killed", "a worker process was killed, in most cases by the kernel for memory",
@@ -82,10 +60,12 @@ _MEMORY = (
     _cause(
         "memory_refused", "the operating system, or what starts the command, refused memory of the host",
         b"MemoryError", b"bad_alloc", b"allocate memory", b"Unable to allocate", b"[Errno 12]", b"not enough memory",
-        b"running low on memory",
+        b"running low on memory", b"heap", b"GC overhead limit", b"emory size of", b"runtime: out of memory",
+        b"cannot allocate vector",
         regex=rb"(?<![\w\"'`])MemoryError\b|std::bad_alloc|[Cc]annot allocate memory|Unable to allocate [\d.]{1,12} .iB"
         rb"|\[Errno 12\]|DefaultCPUAllocator: not enough memory|DefaultCPUAllocator: can't allocate memory"
-        rb"|due to the node running low on memory",
+        rb"|due to the node running low on memory|heap out of memory|[Hh]eap (?:space|limit)|GC overhead limit"
+        rb"|Allowed memory size of \d{1,20} bytes exhausted|runtime: out of memory|cannot allocate vector of size",
     ),
     _cause(
         "kernel_oom", "the kernel or the platform says that it killed for memory",
@@ -107,10 +87,10 @@ _DISKS = (
     _cause(
         "no_space", "a disk or a quota has no bytes or no inodes left",
         b"[Errno 28]", b"ENOSPC", b"os error 28", b"errno 28", b"errno=28", b"[Errno 122]", b"EDQUOT",
-        b"quota exceeded", b"o space left", b"disk is full", b"enough free space",
+        b"quota exceeded", b"o space left", b"disk is full", b"disk full", b"enough free space",
         *(text.encode() for text in SPACE_TEXTS[1:]),
-        regex=_SAID + rb"(?:(?:Disk )?quota exceeded|\[Errno 28\]|\[Errno 122\]|\bENOSPC\b|\bEDQUOT\b|\(os error 28\)"
-        rb"|\berrno[ =]28\b|no space left on device|disk is full|[Nn]ot enough free space to write|"
+        regex=SAID + rb"(?:(?:Disk )?quota exceeded|\[Errno 28\]|\[Errno 122\]|\bENOSPC\b|\bEDQUOT\b|\(os error 28\)"
+        rb"|\berrno[ =]28\b|no space left on device|disk is full|\bdisk full\b|[Nn]ot enough free space to write|"
         + b"|".join(text.encode() for text in SPACE_TEXTS) + rb")",
     ),
     _cause(
@@ -122,8 +102,7 @@ _DISKS = (
         "torn_file", "a file that is read was not written to its end",
         b"PytorchStreamReader", b"central directory", b"archive is corrupted", b"Ran out of input", b"HeaderTooLarge",
         b"MetadataIncompleteBuffer", b"InvalidHeader", b"not a zip file", b"truncated file",
-        b"pickle data was truncated",
-        b"unexpected EOF",
+        b"pickle data was truncated", b"unexpected EOF",
         regex=rb"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted"
         rb"|EOFError: Ran out of input|HeaderTooLarge|MetadataIncompleteBuffer|InvalidHeaderDeserialization"
         rb"|BadZipFile|pickle data was truncated|unexpected EOF, expected|\(truncated file\?\)|truncated file: eof",
@@ -159,17 +138,17 @@ _CARDS = (
         "driver_old", "the driver of the machine is too old for the CUDA of the image",
         b"driver version is insufficient", b"driver on your system is too old", b"InsufficientDriver",
         b"forward compatibility", b"unsupported display driver", b"SYSTEM_DRIVER_MISMATCH", b"COMPAT_NOT_SUPPORTED",
-        b"unsatisfied condition: cuda", b"requirement error",
-        b"UNSUPPORTED_PTX_VERSION", b"UnsupportedPtxVersion", b"unsupported toolchain",
+        b"unsatisfied condition: cuda", b"requirement error", b"UNSUPPORTED_PTX_VERSION", b"UnsupportedPtxVersion",
+        b"unsupported toolchain",
         regex=rb"driver version is insufficient|driver on your system is too old|InsufficientDriver"
         rb"|forward compatibility was attempted|unsupported display driver|SYSTEM_DRIVER_MISMATCH|COMPAT_NOT_SUPPORTED"
         rb"|unsatisfied condition: cuda|UNSUPPORTED_PTX_VERSION|UnsupportedPtxVersion|unsupported toolchain",
     ),
     _cause(
         "no_kernel", "the framework was not built for this type of GPU",
-        b"no kernel image is available", b"NoKernelImageForDevice", b"NO_BINARY_FOR_GPU", b"is not compatible with the",
-        b"GPUs or newer",
-        regex=rb"no kernel image is available|NoKernelImageForDevice|NO_BINARY_FOR_GPU"
+        b"no kernel image is available", b"NoKernelImageForDevice", b"NO_BINARY_FOR_GPU",
+        b"is not compatible with the", b"GPUs or newer", b"ARCH_MISMATCH",
+        regex=rb"ARCH_MISMATCH|no kernel image is available|NoKernelImageForDevice|NO_BINARY_FOR_GPU"
         rb"|CUDA capability sm_\d{1,4} is not compatible with the|only supports .{1,40} GPUs or newer",
     ),
     _cause(
@@ -194,7 +173,7 @@ _CARDS = (
         "gpu_hardware", "a GPU or its link failed",
         b"uncorrectable ECC", b"fallen off the bus", b"GPU is lost", b"cudaErrorECC", b"ECC_UNCORRECTABLE",
         b"HARDWARE_STACK", b"uncorrectable NVLink", b"nvlink error",
-        regex=_SAID + rb"(?:uncorrectable (?:ECC|NVLink) error|(?:GPU )?has fallen off the bus|GPU is lost"
+        regex=SAID + rb"(?:uncorrectable (?:ECC|NVLink) error|(?:GPU )?has fallen off the bus|GPU is lost"
         rb"|cudaErrorECCUncorrectable|ECC_UNCORRECTABLE|HARDWARE_STACK_ERROR|uncorrectable nvlink error)",
     ),
     Pattern(
@@ -254,10 +233,9 @@ _CODE = (
     _cause(
         "shapes", "tensors have shapes or types that do not fit together",
         b"shapes cannot be multiplied", b"size mismatch", b"must match the size of tensor",
-        b"must match the existing size",
-        b"not aligned", b"could not broadcast", b"Expected input batch_size", b"loading state_dict",
-        b"is invalid for input",
-        b"expected scalar type", b"Sizes of tensors must match", b"inconsistent tensor size", b"expected input",
+        b"must match the existing size", b"not aligned", b"could not broadcast", b"Expected input batch_size",
+        b"loading state_dict", b"is invalid for input", b"expected scalar type", b"Sizes of tensors must match",
+        b"inconsistent tensor size", b"expected input",
         regex=rb"shapes cannot be multiplied|size mismatch|must match the (?:size of tensor|existing size)"
         rb"|shapes \(.{0,40}\) (?:and|not) .{0,40}aligned|could not broadcast|Expected input batch_size"
         rb"|Error\(s\) in loading state_dict|is invalid for input of size|expected scalar type"
@@ -272,8 +250,11 @@ _CODE = (
     _cause(
         "tracker_key", "the experiment tracker has no key",
         b"No API key configured", b"api_key not configured", b"Disabled WandB", b"API key must be", b"wandb login",
-        b"CometConfigError", b"NeptuneMissingApiToken", b"API key",
-        regex=rb"No API key configured|api_key not configured|Disabled WandB|API key must be \d{1,3} characters"
+        b"CometConfigError", b"NeptuneMissingApiToken", b"API key", b"wandb.", b"mlflow", b"neptune", b"comet",
+        b"clearml",
+        regex=rb"\b(?:wandb|mlflow|neptune|comet_ml|clearml)\b.{0,200}(?i:api.?(?:key|token)|\b40[13]\b|unauthori[sz]ed"
+        rb"|forbidden|permission|credential|not configured|not logged in)|No API key configured|api_key not configured"
+        rb"|Disabled WandB|API key must be \d{1,3} characters"
         rb"|API key .{0,60}(?:invalid|missing|required)|requires an API key|CometConfigError"
         rb"|UsageError: .{0,80}wandb login|Please configure.{0,40}API|NeptuneMissingApiToken",
     ),
@@ -288,8 +269,8 @@ _CODE = (
     _cause(
         "no_network", "an address cannot be resolved or reached",
         b"name resolution", b"NameResolutionError", b"resolve host", b"Network is unreachable",
-        b"Name or service not known",
-        b"No route to host", b"[Errno -3]", b"[Errno -2]", b"[Errno 101]", b"getaddrinfo failed",
+        b"Name or service not known", b"No route to host", b"[Errno -3]", b"[Errno -2]", b"[Errno 101]",
+        b"getaddrinfo failed",
         regex=rb"name resolution|NameResolutionError|[Cc]ould not resolve host|Network is unreachable"
         rb"|Name or service not known|No route to host|\[Errno -[23]\]|\[Errno 101\]|getaddrinfo failed",
     ),
@@ -316,8 +297,27 @@ _CODE = (
 # After all others: a text of these two often stands behind a more exact one on the same line.
 _GENERAL = (
     _cause(
+        "memory_out", "memory ran out, and the words do not say which one", b"emory", b"MEMORY", b"llocat", b"ALLOC",
+        regex=rb"^" + GOES_ON + OF_A_SERVER + rb".{0,400}" + SAID + OUT,
+    ),
+    _cause(
         "file_missing", "a file does not exist", b"FileNotFoundError", b"[Errno 2]", b"No such file",
         regex=rb"FileNotFoundError|\[Errno 2\]|: No such file or directory",
+    ),
+    _cause(
+        "program", "the code uses a name that does not exist, or a value as one of another type",
+        b"TypeError", b"NameError", b"AttributeError", b"UnboundLocalError", b"NotImplementedError", b"ReferenceError",
+        b"MethodError", b"UndefVarError", b"NullPointer", b"NullReference", b"ClassCast", b"InvalidCast",
+        b"NoSuchMethod", b"nil pointer", b"nil value", b"ndefined", b"not defined", b"not find function", b"object '",
+        b"is not a function", b"o member named", b"rong number of arg",
+        regex=rb"^(?:.{0,80}[\])}\-] |\d{1,6}: |.{0,40}Uncaught )?[\w.]{0,160}(?<![A-Za-z_])"
+        rb"(?:Type|Name|Attribute|UnboundLocal|NotImplemented|Reference)Error(?:: |$)"
+        rb"|\b(?:MethodError|UndefVarError|NoMethodError): |\b(?:java\.lang\.NullPointer|java\.lang\.ClassCast"
+        rb"|System\.NullReference|System\.InvalidCast)Exception|\bNoSuchMethodError\b"
+        rb"|nil pointer dereference|attempt to [\w ]{1,40} a nil value"
+        rb"|(?:[Uu]ndefined|[Uu]nbound) (?:variable|function|method|local variable|subroutine|property|constant)\b"
+        rb"|could not find function \"|: object '[^']{1,80}' not found|is not a function$"
+        rb"|\b[Ww]rong number of arguments",
     ),
     _cause(
         "permission", "the operating system denied access", b"Permission denied", b"PermissionError", b"[Errno 13]",
@@ -361,9 +361,9 @@ _OTHERS = (
     _pattern(
         "launcher", CASCADE, "a launcher reports that a process of it failed",
         (b"ChildFailedError", b"CalledProcessError", b"ProcessRaisedException", b"ProcessExitedException",
-        b"closing signal",
-         b"death signal", b"SignalException", b"Root Cause", b"failed (exitcode", b"local_rank", b"srun: error",
-         b"mpirun", b"prterun", b"returned non-zero exit", b"CellExecutionError", b"time      :", b"FAILED",
+        b"closing signal", b"death signal", b"SignalException", b"Root Cause", b"failed (exitcode", b"local_rank",
+        b"srun: error", b"mpirun", b"prterun", b"returned non-zero exit", b"CellExecutionError", b"time      :",
+        b"FAILED",
          b"Exited with exit code"),
         rb"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|closing signal SIG"
         rb"|Received \d{1,2} death signal"

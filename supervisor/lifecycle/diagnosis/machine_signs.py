@@ -11,6 +11,7 @@ from supervisor.lifecycle.diagnosis.signs import MATCHED, SAME_TIME_S, figure, n
 from supervisor.wording.figures import gib_text, plural, size_text
 
 NEAR_LIMIT = 0.95  # of the memory limit
+NEAR_CARD = 0.9  # of the memory of a card, in the last reading before the allocation that failed
 LOW_BYTES, LOW_INODES = 0.01, 0.01  # shares that are free on a disk at its limit
 # 74 is of the link between cards, and 94 is contained: an error of the application alone may follow.
 CERTAIN_XIDS = tuple(code for code in HARDWARE_XIDS if code not in (74, 94))
@@ -181,6 +182,21 @@ def _card_held(evidence: Evidence) -> Match | None:
     return None
 
 
+def _card_at_limit(evidence: Evidence) -> Match | None:
+    totals = {
+        (item.where, card[0]): card[1] for item in evidence.items.get("card.memory_total", ()) if (card := pair(item))
+    }
+    for item in evidence.items.get("card.memory_used", ()):
+        values = pair(item)
+        total = totals.get((item.where, values[0])) if values is not None else None
+        if values is not None and total and NEAR_CARD * total <= values[1] < 1e18:
+            return Match({"card_share": f"{100 * values[1] / total:.0f} %"}, (quote_of(item, f"{values[1]:.0f}"),))
+    return None
+
+
+CARD_AT_LIMIT = Sign(
+    "the memory of a card was at its limit", _card_at_limit, ("card.memory_used",), "no card was at its limit"
+)
 CARD_HELD = Sign(
     "{held_card} had {held} in use before the start", _card_held, ("card.held",), "no card was in use before"
 )

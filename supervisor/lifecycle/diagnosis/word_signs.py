@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from supervisor.contract import heartbeat
@@ -12,6 +13,7 @@ from supervisor.lifecycle.diagnosis.rule import Match, Sign
 from supervisor.lifecycle.diagnosis.signs import contains, failed, text_of
 from supervisor.wording.figures import plural
 
+_ABOUT_A_FILE = re.compile(r"(?:^|[\s\])])[\w.-]{1,40}: .{0,120}/[^\s:]{1,200}.{0,80}: \S")
 _OF_A_WORKER = ("killed", "SIGKILL", "BrokenProcessPool", "worker", "exited unexpectedly", "memory")
 
 
@@ -48,6 +50,18 @@ def _other_error(evidence: Evidence) -> Match | None:
 
 
 OTHER_ERROR = Sign("the command ended with an error of its own: {error}", _other_error)
+
+
+def _names_a_file(evidence: Evidence) -> Match | None:
+    """The last words are those of a tool about a file, in any language: `cp: … '/work/results/a': …`. No exception and
+    no words that are known began the end."""
+    end = evidence.exit
+    if end is None or evidence.error or evidence.items.get("error.pattern"):
+        return None
+    return failed(evidence) if _ABOUT_A_FILE.search(end.last_line) else None
+
+
+NAMES_A_FILE = Sign("its last words are about a file", _names_a_file, no="its last words are not about a file")
 
 
 def has_hit(*patterns: str) -> Sign:

@@ -83,6 +83,10 @@ RULES = (
         "GEN5.code", ("GEN5",), cause_is("syntax", "exec_format", "package_missing"), ("fix_code", "run_smoke"),
         certainty=Certainty.LIKELY,
     ),
+    _own(
+        "GEN5.program", ("GEN5",), cause_is("program"), ("fix_code", "run_smoke"), certainty=Certainty.LIKELY,
+        because="the code uses what does not exist, or a value as another type",
+    ),
     _own("GEN5.shapes", ("GEN5", "NB2"), cause_is("shapes"), ("fix_code", "run_smoke"), certainty=Certainty.LIKELY),
     _own(
         "U6.write_limit", ("U6",), cause_is("write_limit"), ("fix_config",), certainty=Certainty.LIKELY,
@@ -93,7 +97,9 @@ RULES = (
         because="the driver of the machine is too old for the CUDA of the image",
     ),
     _own("U9.shared_memory", ("U9",), cause_is("shared_memory"), ("larger_shm",), certainty=Certainty.LIKELY),
-    _own("U9.refused", ("U9",), cause_is("memory_refused"), ("less_at_once",), certainty=Certainty.LIKELY),
+    _own(
+        "U9.refused", ("U9",), cause_is("memory_refused", "memory_out"), ("less_at_once",), certainty=Certainty.LIKELY,
+    ),
     _own("SLURM1.torn", ("SLURM1", "U6"), cause_is("torn_file"), ("save_at_step_end",), where=Where.DATA,
          certainty=Certainty.LIKELY, because="a file that it reads was not written to its end"),
     _own(

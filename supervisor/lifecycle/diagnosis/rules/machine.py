@@ -8,6 +8,7 @@ from supervisor.contract.beat_telemetry import HARDWARE_XIDS
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
 from supervisor.lifecycle.diagnosis.machine_signs import (
+    CARD_AT_LIMIT,
     CARD_HELD,
     CERTAIN_XIDS,
     CONTAINER_OOM,
@@ -26,11 +27,14 @@ from supervisor.lifecycle.diagnosis.machine_signs import (
 )
 from supervisor.lifecycle.diagnosis.rule import Rule, Tier
 from supervisor.lifecycle.diagnosis.signs import BY_ITSELF, FAILED, NOT_ENTERED, SENT_BY_US, ended_by, own_end
-from supervisor.lifecycle.diagnosis.word_signs import OTHER_ERROR, cause_is, error_says, has_hit
+from supervisor.lifecycle.diagnosis.word_signs import NAMES_A_FILE, OTHER_ERROR, cause_is, error_says, has_hit
 
 _WORKER_KILLED = cause_is("worker_killed")
 # Programs on the host have errors of that name too.
-_GPU_OOM = cause_is("gpu_oom") & error_says("cuda", "gpu", "hip", "xla", "torch", "tensor", "device", "cublas", "cudnn")
+_GPU_OOM = cause_is("gpu_oom") & error_says(
+    "cuda", "gpu", "hip", "xla", "torch", "tensor", "device", "cublas", "cudnn", "mps", "metal", "vulkan", "opencl",
+    "cumem", "sycl", "xpu", "hbm", "vram", "rocm", "tpu", "cl_",
+)  # fmt: skip
 _FULL = cause_is("no_space") | error_says("Not enough free space to write")
 _NO_SPACE = _FULL | cause_is("torn_write")
 
@@ -78,6 +82,12 @@ CARDS = (
         (),
         Certainty.CERTAIN, Cause.GPU_OOM, Where.CODE, Retry.NEVER,
         "The command ended with {exit}[ after {ran}][: `{line}`]", ("smaller_batch",),
+    ),
+    Rule(
+        "U10.card", ("U10",), Tier.LOG, (FAILED, cause_is("memory_out"), CARD_AT_LIMIT), (MEMORY_NEAR_LIMIT,),
+        Certainty.LIKELY, Cause.GPU_OOM, Where.CODE, Retry.NEVER,
+        "Memory ran out, and {card_share} of the card's was in use. The command ended with {exit}[ after {ran}]"
+        "[: `{line}`]", ("smaller_batch",),
     ),
 )  # fmt: skip
 
@@ -183,5 +193,11 @@ DISKS = (
         Certainty.LIKELY, Cause.DISK_FULL, Where.MACHINE, Retry.ONCE_AFTER_REPAIR,
         "disk full (likely: its last line says so). The command ended with {exit}[ after {ran}][: `{line}`]",
         ("prune_scratch", "expand_disk", "largest_folders"), (), True,
+    ),
+    Rule(
+        "U6.tool", ("U6", "U7"), Tier.LOG, (BY_ITSELF, DISK_AT_LIMIT, NAMES_A_FILE), (), Certainty.LIKELY,
+        Cause.DISK_FULL, Where.MACHINE, Retry.ONCE_AFTER_REPAIR,
+        "disk full (likely: {disk}, and its last words are about a file). The command ended with {exit}[ after {ran}]"
+        "[: `{line}`]", ("prune_scratch", "expand_disk", "largest_folders"), (), True,
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from tests.diagnosis.makers.composed import (
     ours,
     results,
     slow,
+    third,
     unseen,
 )
 from tests.diagnosis.makers.situations import cases_of
@@ -32,7 +33,7 @@ _FAMILIES = {
     "results": results.MECHANISMS,
     "hangs": hangs.MECHANISMS,
     "ours": ours.MECHANISMS,
-    "apart": (*apart.MECHANISMS, *unseen.MECHANISMS),
+    "apart": (*apart.MECHANISMS, *unseen.MECHANISMS, *third.MECHANISMS),
     "slow": slow.MECHANISMS,
     "alive": alive.MECHANISMS,
 }

@@ -1,0 +1,40 @@
+"""Parts of words and of expressions that the table of patterns is made of, each for one mechanism in many programs."""
+
+# Parts of words without their first letter, which may be a capital. `rror` is in nearly every exception of Python.
+TRIGGERS = (
+    b"rror", b"rrno", b"xcept", b"illed", b"ailed", b"AILED", b"exit", b"signal", b"SIG", b"erminate", b"roken",
+    b"CUDA", b"of mem", b"OUT_OF", b"heap", b"OOM", b"oom-kill", b"space", b"exceeded", b"nvalid", b"BadZip", b"annot",
+    b"nable", b"denied", b"Too ", b"No ", b"Xid", b"NCCL", b"nterpreter", b"llegal", b"not found", b"mapping",
+    b"verrid", b"andatory", b"wandb", b"does not have", b"ndefined", b"attempt to ", b"resol",
+    b"unavailable", b"nan", b"NaN", b"dumped", b"mentation f", b"Hangup", b"closed by", b"low on res", b"leaked",
+    b"\\r", b"Speicherplatz", b"\xe7\xa9\xba", b"\xea\xb3\xb5\xea\xb0\x84", b"espa", b"Spazio", b"miejsca",
+    b"\xd0\xbc\xd0\xb5\xd1\x81\xd1\x82",
+)  # fmt: skip
+
+SPACE_TEXTS = (
+    "No space left on device", "Auf dem Gerät ist kein Speicherplatz mehr verfügbar", "设备上没有空间",
+    "裝置上已無多餘空間", "デバイスに空き領域がありません", "장치에 남은 공간이 없음",
+    "Aucun espace disponible sur le périphérique",
+    "No queda espacio en el dispositivo", "Não há espaço disponível no dispositivo", "Spazio esaurito sul device",
+    "Brak miejsca na urządzeniu", "На устройстве не осталось свободного места",  # noqa: RUF001
+    "There is not enough space on the disk",
+)  # fmt: skip
+
+# A phrase between quotes is one that a text talks about; the same in `RuntimeError('…')` is the error itself.
+SAID = rb"(?:(?<![\"'`\x93\x9c\x98])|(?<=rror\([\"'])|(?<=tion\([\"'])|(?<=message: [\"']))"
+
+# A program that goes on says so, and the memory that a server lacks is not ours.
+GOES_ON = rb"(?!.{0,400}(?:not a failure|trying (?:the|another|again)|[Rr]etrying|[Ff]all(?:s|ing)? back|[Ss]kipping))"
+OF_A_SERVER = rb"(?!.{0,400}(?:[Ss]erver|redis|psycopg|mysql|mongo|OperationalError|https?://|[gG][rR][pP][cC]))"
+DEVICE = (
+    rb"(?i:cuda|\bcu(?:mem|blas|dnn)|gpu|\bhip|xpu|\bmps\b|\bmetal\b|vulkan|opencl|sycl|(?<!left on )device|vram"
+    rb"|\bhbm\b|rocm|\btpu\b|\bcl_)"
+)
+OUT = (
+    rb"(?<![\"'`]CUDA )(?<![\"'`]GPU )(?<![\"'`]HIP )(?:[Oo]ut[ _-]of[ _-](?:\w{1,8} )?memory|Out Of Memory"
+    rb"|OUT_OF(?:_[A-Z]{1,12})?_MEMORY|OutOf\w{0,12}Memory"
+    rb"|[Mm]emory (?:is |was )?exhausted|(?:[Nn]ot enough|[Ii]nsufficient) (?:\w{1,10} )?memory"
+    rb"|[Mm]emory allocation (?:of \d{1,20} bytes )?(?:failed|failure|error)|ALLOC(?:ATION)?_FAIL"
+    rb"|(?:[Ff]ailed to|[Uu]nable to|[Cc]annot|[Cc]an't|[Cc]ould not) allocate .{0,40}"
+    rb"(?:memory|bytes|block|buffer|vector|array|[KMGT]i?B\b))"
+)
