@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Tuple
 
-from supervisor.contract.logs.phrases import DEVICE, GOES_ON, OF_A_SERVER, OUT, SAID, SPACE_TEXTS
+from supervisor.contract.logs.phrases import DEVICE, GOES_ON, OF_A_SERVER, OUT, OUT_PARTS, SAID, SPACE_TEXTS
 from supervisor.contract.signs import CASCADE, CAUSE, SIGN, TEARDOWN
 
 
@@ -41,7 +41,7 @@ _MEMORY = (
     _cause(
         "gpu_oom", "a GPU has no memory left for what the command asked for",
         b"out of memory", b"OutOfMemoryError", b"STATUS_ALLOC_FAILED", b"RESOURCE_EXHAUSTED", b"OUT_OF_MEMORY",
-        b"cudaErrorMemoryAllocation", b"OOM when allocating", b"emory", b"MEMORY", b"ALLOC", b"llocat",
+        b"cudaErrorMemoryAllocation", b"OOM when allocating", b"out of GPU memory", *OUT_PARTS,
         regex=SAID + rb"(?:(?:CUDA|HIP|XPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
         rb"|(?:torch|cupy)\.(?:\w{1,12}\.)?(?:\w{1,12}\.)?OutOfMemoryError(?!\))"
         rb"|OOM when allocating tensor|(?:CUBLAS|CUDNN|CUSOLVER)_STATUS_ALLOC_FAILED|[Oo]ut of (?:GPU|device) memory"
@@ -52,10 +52,11 @@ _MEMORY = (
     _cause(
         "worker_killed", "a worker process was killed, in most cases by the kernel for memory",
         b"killed by signal: Killed", b"Signals.SIGKILL", b"BrokenProcessPool", b"TerminatedWorkerError", b"SIGKILL",
-        b"exitcode", b"exited unexpectedly", b"signal 9", b"terminated abruptly",
+        b"exitcode", b"exited unexpectedly", b"signal 9", b"abruptly",
         regex=rb"killed by signal: Killed|died with <Signals\.SIGKILL|BrokenProcessPool|TerminatedWorkerError"
         rb"|Signal 9 \(SIGKILL\) received|exitcode {0,3}:? {0,4}-9\b|terminated with signal SIGKILL|exited on signal 9"
-        rb"|DataLoader worker.{0,40}exited unexpectedly|process.{0,40}was terminated abruptly|SIGKILL\(-9\)",
+        rb"|DataLoader worker.{0,40}exited unexpectedly|process.{0,40}(?:terminated abruptly|abruptly died)"
+        rb"|SIGKILL\(-9\)",
     ),
     _cause(
         "memory_refused", "the operating system, or what starts the command, refused memory of the host",
@@ -95,8 +96,9 @@ _DISKS = (
     ),
     _cause(
         "torn_write", "a file could not be written to its end, in most cases because the disk is full",
-        b"iostream error", b"unexpected pos", b"PytorchStreamWriter",
-        regex=rb"basic_ios::clear: iostream error|unexpected pos \d{1,20} vs|PytorchStreamWriter failed",
+        b"iostream error", b"unexpected pos", b"PytorchStreamWriter", b"rote only",
+        regex=rb"[Ww]rote only \d{1,20} of \d{1,20} bytes|basic_ios::clear: iostream error"
+        rb"|unexpected pos \d{1,20} vs|PytorchStreamWriter failed",
     ),
     _cause(
         "torn_file", "a file that is read was not written to its end",
@@ -165,16 +167,17 @@ _CARDS = (
         rb"|could not select device driver|nvidia-container-cli: .{0,80}error",
     ),
     _cause(
+        "gpu_hardware", "a GPU or its link failed",
+        b"uncorrectable ECC", b"fallen off the bus", b"GPU is lost", b"cudaErrorECC", b"ECC_UNCORRECTABLE",
+        b"HARDWARE_STACK", b"uncorrectable NVLink", b"nvlink error", b"GPU Hang", b"HW Exception",
+        regex=SAID + rb"(?:uncorrectable (?:ECC|NVLink) error|(?:GPU )?has fallen off the bus|GPU is lost"
+        rb"|cudaErrorECCUncorrectable|ECC_UNCORRECTABLE|HARDWARE_STACK_ERROR|uncorrectable nvlink error"
+        rb"|HW Exception by GPU|reason: ?GPU Hang)",
+    ),
+    _cause(
         "cuda_program", "the program used a GPU wrongly: an index or an address out of bounds",
         b"device-side assert", b"illegal memory access", b"misaligned address", b"unspecified launch failure",
         b"cudaErrorAssert", b"CUDA_ERROR_ILLEGAL_ADDRESS", b"illegal instruction was encountered",
-    ),
-    _cause(
-        "gpu_hardware", "a GPU or its link failed",
-        b"uncorrectable ECC", b"fallen off the bus", b"GPU is lost", b"cudaErrorECC", b"ECC_UNCORRECTABLE",
-        b"HARDWARE_STACK", b"uncorrectable NVLink", b"nvlink error",
-        regex=SAID + rb"(?:uncorrectable (?:ECC|NVLink) error|(?:GPU )?has fallen off the bus|GPU is lost"
-        rb"|cudaErrorECCUncorrectable|ECC_UNCORRECTABLE|HARDWARE_STACK_ERROR|uncorrectable nvlink error)",
     ),
     Pattern(
         "xid", SIGN, "the driver's line about an error of a GPU; the code says whether the hardware failed",
@@ -261,9 +264,9 @@ _CODE = (
     _cause(
         "hub_access", "a model or a data set may not be read with this account",
         b"GatedRepoError", b"RepositoryNotFoundError", b"Client Error", b"Invalid user token", b"AccessDenied",
-        b"Access denied", b"Forbidden", b"does not have storage.",
+        b"Access denied", b"Forbidden", b"Unauthorized", b"does not have storage.",
         regex=rb"GatedRepoError|RepositoryNotFoundError|40[13] Client Error|Invalid user token|\bAccessDenied\b"
-        rb"|403 Forbidden|does not have storage\.[a-z.]{1,40} access",
+        rb"|40[13] (?:Forbidden|Unauthorized)|does not have storage\.[a-z.]{1,40} access",
     ),
     _cause("rate_limited", "a service takes no more requests for now", b"429 Client Error", b"Too Many Requests"),
     _cause(
@@ -297,8 +300,9 @@ _CODE = (
 # After all others: a text of these two often stands behind a more exact one on the same line.
 _GENERAL = (
     _cause(
-        "memory_out", "memory ran out, and the words do not say which one", b"emory", b"MEMORY", b"llocat", b"ALLOC",
-        regex=rb"^" + GOES_ON + OF_A_SERVER + rb".{0,400}" + SAID + OUT,
+        "memory_out", "memory ran out, and the words do not say which one", *OUT_PARTS,
+        regex=rb"^" + GOES_ON + OF_A_SERVER + rb"(?!.{0,400}(?:" + DEVICE + rb"|(?<!No)MemoryError|bad_alloc|DefaultCPU"
+        rb"|[Hh]eap (?:out|space|limit)|cannot allocate memory|torch\.|Killed)).{0,400}" + SAID + OUT,
     ),
     _cause(
         "file_missing", "a file does not exist", b"FileNotFoundError", b"[Errno 2]", b"No such file",
@@ -306,18 +310,20 @@ _GENERAL = (
     ),
     _cause(
         "program", "the code uses a name that does not exist, or a value as one of another type",
-        b"TypeError", b"NameError", b"AttributeError", b"UnboundLocalError", b"NotImplementedError", b"ReferenceError",
-        b"MethodError", b"UndefVarError", b"NullPointer", b"NullReference", b"ClassCast", b"InvalidCast",
-        b"NoSuchMethod", b"nil pointer", b"nil value", b"ndefined", b"not defined", b"not find function", b"object '",
-        b"is not a function", b"o member named", b"rong number of arg",
-        regex=rb"^(?:.{0,80}[\])}\-] |\d{1,6}: |.{0,40}Uncaught )?[\w.]{0,160}(?<![A-Za-z_])"
-        rb"(?:Type|Name|Attribute|UnboundLocal|NotImplemented|Reference)Error(?:: |$)"
-        rb"|\b(?:MethodError|UndefVarError|NoMethodError): |\b(?:java\.lang\.NullPointer|java\.lang\.ClassCast"
-        rb"|System\.NullReference|System\.InvalidCast)Exception|\bNoSuchMethodError\b"
-        rb"|nil pointer dereference|attempt to [\w ]{1,40} a nil value"
-        rb"|(?:[Uu]ndefined|[Uu]nbound) (?:variable|function|method|local variable|subroutine|property|constant)\b"
+        b"TypeError", b"NameError", b"AttributeError", b"LocalError", b"NotImplementedError", b"ReferenceError",
+        b"ConversionError", b"MethodError", b"VarError", b"FunctionError", b"MatchError", b"NullPointer", b"ClassCast",
+        b"NullReference", b"InvalidCast", b"nil", b"ndefined", b"nbound", b"not find function", b"object '",
+        b"is not a function", b"object method", b"interface conversion", b"rong number of arg", b"empty list",
+        b"exhaustive patterns",
+        regex=rb"^(?:.{0,80}[\])}\-]:? |\d{1,6}: |.{0,40}Uncaught )?[\w.]{0,160}(?<![A-Za-z_])"
+        rb"(?:Type|Name|Attribute|UnboundLocal|NotImplemented|Reference|\w{0,30}Conversion)Error(?:: |$)"
+        rb"|\b(?:MethodError|UndefVarError|NoMethodError|UndefinedFunctionError|NoSuchMethodError|MatchError)\b"
+        rb"|\b(?:NullPointer|ClassCast|NullReference|InvalidCast)Exception\b"
+        rb"|nil pointer dereference|attempt to [\w ]{1,40} a nil value|found nil while unwrapping"
+        rb"|interface conversion: "
+        rb"|(?:[Uu]ndefined|[Uu]nbound) (?:local )?(?:variable|function|method|subroutine|constant)"
         rb"|could not find function \"|: object '[^']{1,80}' not found|is not a function$"
-        rb"|\b[Ww]rong number of arguments",
+        rb"|\b[Ww]rong number of arguments|[Cc]an't locate object method|: empty list$|[Nn]on-exhaustive patterns",
     ),
     _cause(
         "permission", "the operating system denied access", b"Permission denied", b"PermissionError", b"[Errno 13]",

@@ -3,10 +3,11 @@
 # Parts of words without their first letter, which may be a capital. `rror` is in nearly every exception of Python.
 TRIGGERS = (
     b"rror", b"rrno", b"xcept", b"illed", b"ailed", b"AILED", b"exit", b"signal", b"SIG", b"erminate", b"roken",
-    b"CUDA", b"of mem", b"OUT_OF", b"heap", b"OOM", b"oom-kill", b"space", b"exceeded", b"nvalid", b"BadZip", b"annot",
+    b"CUDA", b"of mem", b"OUT_OF", b"heap", b"OOM", b"oom-kill", b"space", b"exceed", b"nvalid", b"BadZip", b"annot",
     b"nable", b"denied", b"Too ", b"No ", b"Xid", b"NCCL", b"nterpreter", b"llegal", b"not found", b"mapping",
     b"verrid", b"andatory", b"wandb", b"does not have", b"ndefined", b"attempt to ", b"resol",
-    b"unavailable", b"nan", b"NaN", b"dumped", b"mentation f", b"Hangup", b"closed by", b"low on res", b"leaked",
+    b"unavailable", b"nan", b"NaN", b"dumped", b"mentation f", b"rote only", b"an't ",
+    b"anic", b"mpty list", b"Hangup", b"closed by", b"low on res", b"leaked",
     b"\\r", b"Speicherplatz", b"\xe7\xa9\xba", b"\xea\xb3\xb5\xea\xb0\x84", b"espa", b"Spazio", b"miejsca",
     b"\xd0\xbc\xd0\xb5\xd1\x81\xd1\x82",
 )  # fmt: skip
@@ -30,10 +31,17 @@ DEVICE = (
     rb"(?i:cuda|\bcu(?:mem|blas|dnn)|gpu|\bhip|xpu|\bmps\b|\bmetal\b|vulkan|opencl|sycl|(?<!left on )device|vram"
     rb"|\bhbm\b|rocm|\btpu\b|\bcl_)"
 )
+OUT_PARTS = (  # one of them is in each text of OUT
+    b"f memory", b"f Memory", b"MEMORY", b"OfMemory", b"emory limit", b"emory alloc", b"xhausted", b"enough ",
+    b"nsufficient", b"vailable memory", b"free memory", b"llocate ",
+    b"lloc failed", b"exceeds ", b"ALLOC", b"device memory",
+)  # fmt: skip
 OUT = (
-    rb"(?<![\"'`]CUDA )(?<![\"'`]GPU )(?<![\"'`]HIP )(?:[Oo]ut[ _-]of[ _-](?:\w{1,8} )?memory|Out Of Memory"
-    rb"|OUT_OF(?:_[A-Z]{1,12})?_MEMORY|OutOf\w{0,12}Memory"
-    rb"|[Mm]emory (?:is |was )?exhausted|(?:[Nn]ot enough|[Ii]nsufficient) (?:\w{1,10} )?memory"
+    rb"(?<![\"'`]CUDA )(?<![\"'`]GPU )(?<![\"'`]HIP )(?<!runs )(?<!run )"
+    rb"(?:(?i:out[ _-]of[ _-](?:\w{1,8}[ _])?memory)"
+    rb"|OutOf\w{0,12}Memory|[Mm]emory (?:is |was )?exhausted|[Mm]emory limit .{0,20}(?:reached|exceeded)"
+    rb"|(?:[Nn]ot enough|[Ii]nsufficient|[Nn]o (?:available|free)) (?:\w{1,10} )?memory|[Aa]lloc failed"
+    rb"|exceeds (?:the )?max\w{0,5} (?:array size|allocation|buffer)"
     rb"|[Mm]emory allocation (?:of \d{1,20} bytes )?(?:failed|failure|error)|ALLOC(?:ATION)?_FAIL"
     rb"|(?:[Ff]ailed to|[Uu]nable to|[Cc]annot|[Cc]an't|[Cc]ould not) allocate .{0,40}"
     rb"(?:memory|bytes|block|buffer|vector|array|[KMGT]i?B\b))"

@@ -190,7 +190,7 @@ def _card_at_limit(evidence: Evidence) -> Match | None:
         values = pair(item)
         total = totals.get((item.where, values[0])) if values is not None else None
         if values is not None and total and NEAR_CARD * total <= values[1] < 1e18:
-            return Match({"card_share": f"{100 * values[1] / total:.0f} %"}, (quote_of(item, f"{values[1]:.0f}"),))
+            return Match({"card_share": f"{100 * values[1] / total:.0f} %"}, (quote_of(item),))
     return None
 
 

@@ -13,7 +13,7 @@ from supervisor.lifecycle.diagnosis.rule import Match, Sign
 from supervisor.lifecycle.diagnosis.signs import contains, failed, text_of
 from supervisor.wording.figures import plural
 
-_ABOUT_A_FILE = re.compile(r"(?:^|[\s\])])[\w.-]{1,40}: .{0,120}/[^\s:]{1,200}.{0,80}: \S")
+_ABOUT_A_FILE = re.compile(r"(?:^|[\s\])])(?!\w*error)[a-z][\w.+-]{0,30}: .{0,120}/[^\s:]{1,200}(?!:\d).{0,80}: \S")
 _OF_A_WORKER = ("killed", "SIGKILL", "BrokenProcessPool", "worker", "exited unexpectedly", "memory")
 
 

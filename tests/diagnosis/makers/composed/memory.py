@@ -16,7 +16,7 @@ from tests.diagnosis.makers.answers import (
     USER_ERROR,
     not_,
 )
-from tests.diagnosis.makers.situations import GCE, KUBERNETES, SLURM, Mechanism, Story, memory, record
+from tests.diagnosis.makers.situations import GCE, KUBERNETES, SLURM, Mechanism, Story, cards, memory, record
 from tests.diagnosis.makers.variations import Variation
 
 KERNEL = "kernel.org: Documentation/admin-guide/cgroup-v2.rst, memory.events"
@@ -226,7 +226,21 @@ def slurm_other_step(drawn: Variation) -> Story:
                  pages="slurm.schedmd.com: job_state_codes.html, OUT_OF_MEMORY")  # fmt: skip
 
 
+def not_the_cards(drawn: Variation) -> Story:
+    """A framework holds the whole card from its start; the memory that ran out is the host's."""
+    drawn.train()
+    drawn.error(
+        drawn.pick(
+            "tensorflow.python.framework.errors_impl.ResourceExhaustedError: failed to allocate memory",
+            "RuntimeError: not enough memory to build the index of 41 M rows",
+        )
+    )
+    group = memory(drawn, 0.985).cgroup
+    return Story(not_(KNOWN_ERROR, "U10"), code=1, telemetry=replace(cards(23.4), cgroup=group))
+
+
 MECHANISMS = (
+    Mechanism("not-the-cards", not_the_cards, 2),
     Mechanism("kernel-kill", kernel_kill, 6),
     Mechanism("worker-words", worker_words, 6),
     Mechanism("counter-unread", counter_unread, 5),

@@ -108,6 +108,15 @@ def recovered(drawn: Variation) -> Story:
     return Story(slow("METRIC"), facts=(_odd(drawn, words),), phase="training", telemetry=cards(18.0))
 
 
+def jumped(drawn: Variation) -> Story:
+    """A watched loss that is far above its median."""
+    drawn.train(8, every_s=30.0)
+    name = drawn.pick("loss", "train/loss", "kl")
+    words = f"{name} jumped to 412.7 at step {drawn.step}; the median before was 2.31"
+    facts = (("metric.spike", name, "agent", drawn.up_s, words),)
+    return Story(slow("METRIC"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
 def only_the_log_says_nan(drawn: Variation) -> Story:
     """A validation metric that is not reported is NaN in the log: no metric of the run is odd."""
     drawn.train(4, every_s=30.0)
@@ -127,6 +136,7 @@ MECHANISMS = (
     Mechanism("not-underfed-but-hot", throttled_and_not_underfed, 3),
     Mechanism("not-finite", not_finite, 3),
     Mechanism("infinite-once", recovered, 2),
+    Mechanism("jumped", jumped, 2),
     Mechanism("not-reported-nan", only_the_log_says_nan, 2),
     *(Mechanism(gotcha.lower(), _slow(gotcha), 5) for gotcha in FIGURES),
     *(Mechanism(f"not-{gotcha.lower()}", _well(gotcha), 3) for gotcha in WELL),
