@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.contract import beat_telemetry, signs
@@ -36,7 +37,19 @@ ELSEWHERE = (
 Door = Callable[[Case], Evidence | None]
 
 
-def through_the_beat(case: Case) -> Evidence | None:
+@dataclass(frozen=True)
+class Reported:
+    """What the supervisor has when a beat reports this end. `stalled`: why it gives the training up; "" = it does
+    not."""
+
+    run: Run
+    beat: Beat
+    observation: Observation
+    before: Pulse | None
+    stalled: str
+
+
+def reported(case: Case) -> Reported | None:
     """None: no beat reports this end."""
     evidence, document = evidence_of(case), case.document
     beat = document["beat"]
@@ -56,7 +69,13 @@ def through_the_beat(case: Case) -> Evidence | None:
     assert beat_telemetry.decode(made.telemetry) is not None or not made.telemetry
     stalled = document["detail"] if document["cause"] == Cause.STALLED else ""
     run, pulse = _row(evidence, made)
-    return of_beat(run, made, Observation(machine=_machine(document)), pulse, stalled)
+    return Reported(run, made, Observation(machine=_machine(document)), pulse, stalled)
+
+
+def through_the_beat(case: Case) -> Evidence | None:
+    """None: no beat reports this end."""
+    seen = reported(case)
+    return None if seen is None else of_beat(seen.run, seen.beat, seen.observation, seen.before, seen.stalled)
 
 
 def through_files(case: Case) -> Evidence | None:
