@@ -19,6 +19,7 @@ from tests.agent.scratch_trees import removed_outside
 from tests.diagnosis import mutations, report
 from tests.diagnosis.cases import load
 from tests.diagnosis.floors import floors_of, write_floors
+from tests.diagnosis.following import dangers, followed
 from tests.diagnosis.measuring import Figures, measure
 
 RANDOM, FEW = 10_000, 300
@@ -39,6 +40,8 @@ def main() -> int:
     _print("not right yet", report.distances(figures.judged, options.list))
     for name, judged in figures.dangers.items():
         _print(name, [each.case.id for each in judged])
+    for name, cases in dangers(followed(figures.judged)).items():
+        _print(f"{name}, by what would follow", cases)
     values |= _mutations(figures, options.quick)
     values["deleted_outside_scratch"] += _repairs(FEW_TREES if options.quick else TREES)
     missed = report.missed(values)

@@ -13,21 +13,39 @@ from tests.diagnosis.measuring import Judged
 LIMITS = {
     "certain_and_wrong": 0,
     "healthy_run_killed": 0,
-    "user_bug_retried_for_money": 5,
+    "user_bug_retried_for_money": 0,
     "free_failure_charged": 0,
     "batch_advice_without_memory": 0,
     "deleted_outside_scratch": 0,
     "hints_that_acted": 0,
     "quotes_not_verbatim": 0,
 }
-# The same by the beat alone, which decides what follows an end.
-BEAT_LIMITS = {
-    "certain_and_wrong": 0,
+# The same by the beat alone, which decides what follows an end, and by a log and loose facts.
+DOOR_LIMITS = {
+    "beat": {
+        "certain_and_wrong": 0,
+        "healthy_run_killed": 0,
+        "user_bug_retried_for_money": 5,
+        "free_failure_charged": 0,
+        "batch_advice_without_memory": 0,
+        "deleted_outside_scratch": 0,
+    },
+    "files": {
+        "certain_and_wrong": 0,
+        "healthy_run_killed": 0,
+        "user_bug_retried_for_money": 0,
+        "free_failure_charged": 0,
+        "batch_advice_without_memory": 0,
+        "deleted_outside_scratch": 0,
+    },
+}
+# What would really follow, by the table of causes.
+ACT_LIMITS = {
     "healthy_run_killed": 0,
-    "user_bug_retried_for_money": 10,
-    "free_failure_charged": 0,
-    "batch_advice_without_memory": 0,
-    "deleted_outside_scratch": 0,
+    "user_bug_retried_for_money": 0,
+    "free_failure_charged": 20,
+    "passing_failure_ended": 0,
+    "without_facts": 14,
 }
 FLOORS = Path(__file__).with_name("floors.json")
 

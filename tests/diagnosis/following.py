@@ -1,7 +1,7 @@
 """What would follow each end: the row of the table of causes that the supervisor applies, found as it finds it.
 
-The verdict's retry class says what helps; this says what happens. Every end is measured with a newer checkpoint, because
-without one most rows end the run: then no money is spent, and nothing is charged.
+The verdict's retry class says what helps; this says what happens. Every end is measured with a newer checkpoint:
+without one most rows end the run, so no money is spent, and nothing is charged.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ ACTS: dict[str, Callable[[Followed], bool]] = {
 }
 
 
-def dangers(judged: Iterable[Judged]) -> dict[str, list[str]]:
-    """Each dangerous end that would follow -> its cases. `without_facts`: those that nothing can tell apart yet."""
-    ends = followed(judged)
-    found = {name: [each.case.id for each in ends if is_it(each)] for name, is_it in ACTS.items()}
-    return found | {"without_facts": [each.case.id for each in ends if each.waits and each.expected.retry in FREE]}
+def dangers(ends: Iterable[Followed]) -> dict[str, list[str]]:
+    """Each dangerous end that would follow -> its cases. `without_facts`: free ends that nothing can tell apart yet."""
+    listed = list(ends)
+    found = {name: [each.case.id for each in listed if is_it(each)] for name, is_it in ACTS.items()}
+    return found | {"without_facts": [each.case.id for each in listed if each.waits and each.expected.retry in FREE]}

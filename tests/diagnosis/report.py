@@ -10,6 +10,7 @@ from typing import Any
 from supervisor.lifecycle.diagnosis.rules.table import LIVING, RULES
 from tests.diagnosis.cases import REAL
 from tests.diagnosis.doors import measured
+from tests.diagnosis.following import ACTS, dangers, followed
 from tests.diagnosis.gotchas import GOTCHAS, Page, Prevented, Rule, is_open
 from tests.diagnosis.measuring import LEAST_OF_A_CLASS, Figures, Judged, hints_that_acted
 from tests.diagnosis.mutations import unfed
@@ -50,8 +51,15 @@ def figures_of(figures: Figures) -> dict[str, Any]:
         "open_gotchas": sum(map(is_open, GOTCHAS)),
         "rules_without_facts": len(unfed()),
         "doors": measured(each.case for each in judged),
+        "acts": acts_of(judged),
         "gotchas_without_facts": sorted(waiting_gotchas()),
     }
+
+
+def acts_of(judged: Sequence[Judged]) -> dict[str, int]:
+    """What would really follow: the ends that the supervisor concludes, and the dangerous ones among them."""
+    ends = followed(judged)
+    return {"ends": len(ends), **{name: len(cases) for name, cases in dangers(ends).items()}}
 
 
 ZERO = (
@@ -60,11 +68,18 @@ ZERO = (
     "excludes_unguarded",
 )  # fmt: skip
 
+# At the other doors. Whether a bug is repeated is for the row of the run too, so it is counted by what would follow.
+AT_DOORS = ("certain_and_wrong", "healthy_run_killed", "batch_advice_without_memory", "deleted_outside_scratch")
+
 
 def missed(figures: Mapping[str, Any]) -> list[str]:
     """The targets that are not reached, in words."""
     low = [f"{name} {figures[name]:.1%} of {goal:.0%}" for name, goal in SHARES.items() if figures[name] < goal]
     some = [f"{name} {figures[name]} instead of 0" for name in ZERO if figures.get(name)]
+    acts, doors = figures["acts"], figures["doors"]
+    some += [f"{name} {acts[name]} instead of 0, by what would follow" for name in ACTS if acts[name]]
+    for door, at in doors.items():
+        some += [f"{name} {at[name]} instead of 0, by {door}" for name in AT_DOORS if at[name]]
     classes = [f"class {cause} below {OF_A_CLASS:.0%}" for cause in figures["classes_below"]]
     slow = [f"a verdict takes {figures['ms']} ms of {MILLISECONDS:.0f}"] if figures["ms"] > MILLISECONDS else []
     return [*some, *low, *classes, *slow]
@@ -113,6 +128,8 @@ def table(figures: Figures, values: Mapping[str, Any]) -> str:
             "healthy_run_killed", "user_bug_retried_for_money", "free_failure_charged", "batch_advice_without_memory",
             "deleted_outside_scratch", "certain_and_wrong", "hints_that_acted", "quotes_not_verbatim",
         )),
+        *(f"| {_words(name)}, by what would follow | {values['acts'][name]} | 0 |" for name in ACTS),
+        f"| free failures charged because nothing collects the facts yet | {values['acts']['without_facts']} | |",
         f"| verdicts surer than the evidence allows | {values['surer_than_the_evidence']} | |",
         f"| look-alikes taken for the rule that they resemble | {values['false_alarms']} | |",
         f"| cause right | {values['cause']:.1%} | ≥ 95 % |",
@@ -125,7 +142,7 @@ def table(figures: Figures, values: Mapping[str, Any]) -> str:
         f"| cause right by the beat alone, which decides what follows | {values['doors']['beat']['cause']:.1%} | |",
         f"| the same by a log and loose facts | {values['doors']['files']['cause']:.1%} | |",
         f"| certain and wrong by the beat alone | {values['doors']['beat']['certain_and_wrong']} | 0 |",
-        f"| certain and wrong by a log and loose facts | {values['doors']['files']['certain_and_wrong']} | |",
+        f"| certain and wrong by a log and loose facts | {values['doors']['files']['certain_and_wrong']} | 0 |",
         f"| traps of the list without a place | {values['open_gotchas']} of {len(GOTCHAS)} | 0 |",
         f"| traps whose rules wait for facts that nothing collects yet | {len(values['gotchas_without_facts'])} | 0 |",
         "",

@@ -103,7 +103,8 @@ def _fit(rule: Rule, evidence: Evidence, matches: dict[Sign, Match | None]) -> _
     found_all = [match for _, match in results if match is not None]
     values = {name: value for match in found_all for name, value in match.values.items()}
     quotes = dict.fromkeys(quote for match in found_all for quote in match.quotes)
-    certainty = Certainty.LIKELY if unread and rule.certainty == Certainty.CERTAIN else rule.certainty
+    unsure = bool(unread) or any(sign.lacks_times(evidence) for sign in rule.excludes)
+    certainty = Certainty.LIKELY if unsure and rule.certainty == Certainty.CERTAIN else rule.certainty
     return _Fit(rule, share, certainty, Match(values, tuple(quotes)[:QUOTES]))
 
 

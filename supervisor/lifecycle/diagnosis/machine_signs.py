@@ -145,7 +145,21 @@ def _xid_is_old(evidence: Evidence) -> Match | None:
     return Match({"ago": f"{ago:.0f} s"})
 
 
-XID_IS_OLD = Sign("the training made steps for {ago} after the card's error", _xid_is_old, ("card.xid",))
+def _xid_without_time(evidence: Evidence) -> bool:
+    """The training made steps, and nothing says whether the card's error came before them."""
+    made_steps = evidence.last("step.last") is not None or evidence.last("step.at") is not None
+    newest = [at for _, code, at, _ in _xids(evidence) if code in HARDWARE_XIDS]
+    return made_steps and bool(newest) and None in newest and _lost_card(evidence) is None
+
+
+XID_IS_OLD = Sign(
+    "the training made steps for {ago} after the card's error", _xid_is_old, ("card.xid",), "", _xid_without_time
+)
+
+# Excludes nothing: an end that it may explain better is likely at most.
+CARD_MAY_HAVE_FAILED = Sign(
+    "a card may have failed before it", lambda evidence: None, ("card.xid",), "", _xid_without_time
+)
 
 
 def _fewer_cards(evidence: Evidence) -> Match | None:

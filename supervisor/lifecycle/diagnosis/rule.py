@@ -36,15 +36,21 @@ class Match:
     quotes: tuple[Quote, ...] = ()
 
 
+def _never(evidence: Evidence) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sign:
     """`name`: a statement, true where it matches. `no`: the statement where it does not. `reads`: it was not read
-    where the evidence has none of these items; () = it can always be read."""
+    where the evidence has none of these items; () = it can always be read. `lacks_times`: it compares two times, and
+    the evidence has both events but not their order; a rule that excludes it is then likely at most."""
 
     name: str
     find: Callable[[Evidence], Match | None]
     reads: tuple[str, ...] = ()
     no: str = ""
+    lacks_times: Callable[[Evidence], bool] = _never
 
     def __or__(self, other: Sign) -> Sign:
         """Matches where either does."""

@@ -362,7 +362,17 @@ def _exit_is_older(evidence: Evidence) -> Match | None:
     return Match({"older": f"{record.at - at:.0f} s"})
 
 
-EXIT_IS_OLDER = Sign("the command had ended {older} before the record", _exit_is_older, ("exit.at",))
+def _exit_without_time(evidence: Evidence) -> bool:
+    """The command failed by itself, the platform ended the machine, and nothing says which came first."""
+    if evidence.last("record.cause") is None or failed_by_itself(evidence) is None:
+        return False
+    record, ended = evidence.last("record.cause"), evidence.last("exit.at")
+    return record is None or record.at is None or ended is None
+
+
+EXIT_IS_OLDER = Sign(
+    "the command had ended {older} before the record", _exit_is_older, ("exit.at",), "", _exit_without_time
+)
 
 
 def _up_with_own_exit(evidence: Evidence) -> Match | None:

@@ -6,6 +6,7 @@ from supervisor.contract import heartbeat
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
+from supervisor.lifecycle.diagnosis.machine_signs import CARD_MAY_HAVE_FAILED
 from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
 from supervisor.lifecycle.diagnosis.signs import (
     AFTER_LAST_STEP,
@@ -43,8 +44,8 @@ def _left(word: str, cause: Cause, sentence: str, retry: Retry, where: Where = W
 def _own(cause: Cause, retry: Retry, remedies: tuple[str, ...] = (), goes_on: bool | None = None) -> Rule:
     """An end that the supervisor decided by itself: it is evidence in a stored document only."""
     return Rule(
-        f"OWN.{cause}", (), Tier.FIGURES, (own_end(cause),), (FAILED, SESSION_GONE, SESSION_AT_CAP),
-        Certainty.CERTAIN, cause, Where.OURS, retry,
+        f"OWN.{cause}", (), Tier.FIGURES, (own_end(cause),),
+        (FAILED, SESSION_GONE, SESSION_AT_CAP, CARD_MAY_HAVE_FAILED), Certainty.CERTAIN, cause, Where.OURS, retry,
         "{own}", remedies, (), goes_on,
     )  # fmt: skip
 
