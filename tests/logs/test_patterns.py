@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from supervisor.contract.logs.matcher import patterns_of, scan
-from supervisor.contract.logs.patterns import PATTERNS, Pattern
-from supervisor.contract.logs.phrases import TRIGGERS
+from supervisor.contract.logs.patterns import PATTERNS
+from supervisor.contract.logs.phrases import TRIGGERS, Pattern
 from supervisor.contract.signs import ROLES
 
 # Lines that programs print at an error, by their pattern, and lines that only look like one of it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Iterable, Optional, Sequence, Tuple
 
 from supervisor.contract.logs.matcher import AROUND, Matcher, patterns_of
-from supervisor.contract.logs.patterns import Pattern
+from supervisor.contract.logs.phrases import Pattern
 from supervisor.contract.logs.tracebacks import ENDING, THREAD, Traceback
 from supervisor.contract.signs import CASCADE, CAUSE, TEARDOWN
 

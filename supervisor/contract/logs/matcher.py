@@ -16,8 +16,8 @@ from itertools import accumulate
 from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 from typing import Pattern as Regex
 
-from supervisor.contract.logs.patterns import PATTERNS, Pattern
-from supervisor.contract.logs.phrases import TRIGGERS
+from supervisor.contract.logs.patterns import PATTERNS
+from supervisor.contract.logs.phrases import TRIGGERS, Pattern
 from supervisor.contract.logs.tracebacks import CHAINED, HEADER, Traceback, Tracebacks
 from supervisor.contract.signs import Hit
 

@@ -11,34 +11,24 @@ languages of one error are one pattern. `meaning` is for readers and for docs; r
 
 from __future__ import annotations
 
-from typing import NamedTuple, Tuple
+from typing import Tuple
 
-from supervisor.contract.logs.phrases import DEVICE, GOES_ON, OF_A_SERVER, OUT, OUT_PARTS, SAID, SPACE_TEXTS
-from supervisor.contract.signs import CASCADE, CAUSE, SIGN, TEARDOWN
-
-
-class Pattern(NamedTuple):
-    """`at_end`: it is a cause only if the command ended with it. A false one, such as an error of a card, counts
-    whenever it came."""
-
-    id: str
-    role: str
-    meaning: str
-    anchors: Tuple[bytes, ...]
-    regex: bytes = b""  # "" = an anchor is enough
-    at_end: bool = True
-
-
-def _cause(name: str, meaning: str, *anchors: bytes, regex: bytes = b"") -> Pattern:
-    return _pattern(name, CAUSE, meaning, anchors, regex)
-
-
-def _pattern(name: str, role: str, meaning: str, anchors: Tuple[bytes, ...], regex: bytes = b"") -> Pattern:
-    return Pattern(name, role, meaning, anchors, regex, role == CAUSE)
-
+from supervisor.contract.logs.phrases import (
+    DEVICE,
+    GOES_ON,
+    OF_A_SERVER,
+    OUT,
+    OUT_PARTS,
+    SAID,
+    SPACE_TEXTS,
+    Pattern,
+    cause,
+    pattern,
+)
+from supervisor.contract.signs import CASCADE, SIGN, TEARDOWN
 
 _MEMORY = (
-    _cause(
+    cause(
         "gpu_oom", "a GPU has no memory left for what the command asked for",
         b"out of memory", b"OutOfMemoryError", b"STATUS_ALLOC_FAILED", b"RESOURCE_EXHAUSTED", b"OUT_OF_MEMORY",
         b"cudaErrorMemoryAllocation", b"OOM when allocating", b"out of GPU memory", *OUT_PARTS,
@@ -49,7 +39,7 @@ _MEMORY = (
         rb"|(?i:\b(?:cuda|gpu|hip|device)[a-z]{0,20}\b)[^'\"`]{0,120}(?:[:)] {1,2}|[0-9] ')out of memory"
         rb"|^" + GOES_ON + rb"(?=.{0,400}" + DEVICE + rb").{0,400}" + SAID + OUT,
     ),
-    _cause(
+    cause(
         "worker_killed", "a worker process was killed, in most cases by the kernel for memory",
         b"killed by signal: Killed", b"Signals.SIGKILL", b"BrokenProcessPool", b"TerminatedWorkerError", b"SIGKILL",
         b"exitcode", b"exited unexpectedly", b"signal 9", b"abruptly",
@@ -58,7 +48,7 @@ _MEMORY = (
         rb"|DataLoader worker.{0,40}exited unexpectedly|process.{0,40}(?:terminated abruptly|abruptly died)"
         rb"|SIGKILL\(-9\)",
     ),
-    _cause(
+    cause(
         "memory_refused", "the operating system, or what starts the command, refused memory of the host",
         b"MemoryError", b"bad_alloc", b"allocate memory", b"Unable to allocate", b"[Errno 12]", b"not enough memory",
         b"running low on memory", b"heap", b"GC overhead limit", b"emory size of", b"runtime: out of memory",
@@ -68,13 +58,13 @@ _MEMORY = (
         rb"|due to the node running low on memory|heap out of memory|[Hh]eap (?:space|limit)|GC overhead limit"
         rb"|Allowed memory size of \d{1,20} bytes exhausted|runtime: out of memory|cannot allocate vector of size",
     ),
-    _cause(
+    cause(
         "kernel_oom", "the kernel or the platform says that it killed for memory",
         b"oom_kill", b"oom-kill", b"Out of memory: Killed", b"OOM Killed", b"OOMKilled", b"cgroup out of memory",
         regex=rb"Detected \d{1,6} oom[_-]kill event|oom[_-]kill event in|[Oo]ut of memory: Killed process"
         rb"|OOM Killed|\bOOMKilled\b|oom-kill:constraint=",
     ),
-    _cause(
+    cause(
         "shared_memory", "the shared memory is too small for what data loaders pass through it",
         b"shared memory", b"Bus error", b"torch_shm_manager", b"/torch_",
         regex=rb"insufficient shared memory|killed by signal: Bus error|"
@@ -85,7 +75,7 @@ _MEMORY = (
 )  # fmt: skip
 
 _DISKS = (
-    _cause(
+    cause(
         "no_space", "a disk or a quota has no bytes or no inodes left",
         b"[Errno 28]", b"ENOSPC", b"os error 28", b"errno 28", b"errno=28", b"[Errno 122]", b"EDQUOT",
         b"quota exceeded", b"o space left", b"disk is full", b"disk full", b"enough free space",
@@ -94,13 +84,13 @@ _DISKS = (
         rb"|\berrno[ =]28\b|no space left on device|disk is full|\bdisk full\b|[Nn]ot enough free space to write|"
         + b"|".join(text.encode() for text in SPACE_TEXTS) + rb")",
     ),
-    _cause(
+    cause(
         "torn_write", "a file could not be written to its end, in most cases because the disk is full",
         b"iostream error", b"unexpected pos", b"PytorchStreamWriter", b"rote only",
         regex=rb"[Ww]rote only \d{1,20} of \d{1,20} bytes|basic_ios::clear: iostream error"
         rb"|unexpected pos \d{1,20} vs|PytorchStreamWriter failed",
     ),
-    _cause(
+    cause(
         "torn_file", "a file that is read was not written to its end",
         b"PytorchStreamReader", b"central directory", b"archive is corrupted", b"Ran out of input", b"HeaderTooLarge",
         b"MetadataIncompleteBuffer", b"InvalidHeader", b"not a zip file", b"truncated file",
@@ -109,24 +99,24 @@ _DISKS = (
         rb"|EOFError: Ran out of input|HeaderTooLarge|MetadataIncompleteBuffer|InvalidHeaderDeserialization"
         rb"|BadZipFile|pickle data was truncated|unexpected EOF, expected|\(truncated file\?\)|truncated file: eof",
     ),
-    _cause(
+    cause(
         "write_limit", "a file grew to a limit of the process or the file system, which is no full disk",
         b"File too large", b"[Errno 27]", b"SIGXFSZ", b"File size limit exceeded",
     ),
-    _cause(
+    cause(
         "read_only", "a file system can only be read", b"Read-only file system", b"[Errno 30]",
     ),
-    _cause(
+    cause(
         "disk_error", "a disk or a mount reported an error",
         b"Input/output error", b"[Errno 5]", b"Stale file handle", b"[Errno 116]", b"Transport endpoint",
         b"[Errno 107]",
         regex=rb"Input/output error|\[Errno 5\]|Stale file handle|\[Errno 116\]|Transport endpoint is not connected",
     ),
-    _cause("too_many_files", "the limit of open files", b"Too many open files", b"[Errno 24]", b"items of ancdata"),
+    cause("too_many_files", "the limit of open files", b"Too many open files", b"[Errno 24]", b"items of ancdata"),
 )  # fmt: skip
 
 _CARDS = (
-    _cause(
+    cause(
         "no_gpu", "no GPU can be used from here",
         b"CUDA-capable device", b"CUDA GPUs are available", b"Found no NVIDIA driver", b"No GPU detected",
         b"cudaErrorNoDevice", b"CUDA_ERROR_NO_DEVICE", b"libcuda.so", b"NVIDIA-SMI has failed", b"initialize NVML",
@@ -136,7 +126,7 @@ _CARDS = (
         rb"|No devices were found"
         rb"|Failed to initialize NVML|invalid device ordinal|CUDA-capable devices? (?:\(s\) )?(?:is/)?are busy",
     ),
-    _cause(
+    cause(
         "driver_old", "the driver of the machine is too old for the CUDA of the image",
         b"driver version is insufficient", b"driver on your system is too old", b"InsufficientDriver",
         b"forward compatibility", b"unsupported display driver", b"SYSTEM_DRIVER_MISMATCH", b"COMPAT_NOT_SUPPORTED",
@@ -146,27 +136,27 @@ _CARDS = (
         rb"|forward compatibility was attempted|unsupported display driver|SYSTEM_DRIVER_MISMATCH|COMPAT_NOT_SUPPORTED"
         rb"|unsatisfied condition: cuda|UNSUPPORTED_PTX_VERSION|UnsupportedPtxVersion|unsupported toolchain",
     ),
-    _cause(
+    cause(
         "no_kernel", "the framework was not built for this type of GPU",
         b"no kernel image is available", b"NoKernelImageForDevice", b"NO_BINARY_FOR_GPU",
         b"is not compatible with the", b"GPUs or newer", b"ARCH_MISMATCH",
         regex=rb"ARCH_MISMATCH|no kernel image is available|NoKernelImageForDevice|NO_BINARY_FOR_GPU"
         rb"|CUDA capability sm_\d{1,4} is not compatible with the|only supports .{1,40} GPUs or newer",
     ),
-    _cause(
+    cause(
         "cuda_mismatch", "two parts of the image were built for different versions of CUDA",
         b"detected CUDA version", b"compiled with CUDA", b"different CUDA versions", b"with CUDA enabled",
         regex=rb"detected CUDA version.{0,60}mismatches|not compiled with CUDA|have different CUDA versions"
         rb"|were compiled with different CUDA|not compiled with CUDA enabled",
     ),
-    _cause(
+    cause(
         "container_runtime", "the container runtime refused how it was called for GPUs",
         b"invalid runtime", b"unknown runtime", b"CDI device", b"device driver \"", b"nvidia-container-cli",
         regex=rb"unknown or invalid runtime|unknown runtime specified|unresolvable CDI device"
         rb"|failed to inject CDI device"
         rb"|could not select device driver|nvidia-container-cli: .{0,80}error",
     ),
-    _cause(
+    cause(
         "gpu_hardware", "a GPU or its link failed",
         b"uncorrectable ECC", b"fallen off the bus", b"GPU is lost", b"cudaErrorECC", b"ECC_UNCORRECTABLE",
         b"HARDWARE_STACK", b"uncorrectable NVLink", b"nvlink error", b"GPU Hang", b"HW Exception",
@@ -174,7 +164,7 @@ _CARDS = (
         rb"|cudaErrorECCUncorrectable|ECC_UNCORRECTABLE|HARDWARE_STACK_ERROR|uncorrectable nvlink error"
         rb"|HW Exception by GPU|reason: ?GPU Hang)",
     ),
-    _cause(
+    cause(
         "cuda_program", "the program used a GPU wrongly: an index or an address out of bounds",
         b"device-side assert", b"illegal memory access", b"misaligned address", b"unspecified launch failure",
         b"cudaErrorAssert", b"CUDA_ERROR_ILLEGAL_ADDRESS", b"illegal instruction was encountered",
@@ -186,24 +176,24 @@ _CARDS = (
 )  # fmt: skip
 
 _CODE = (
-    _cause(
+    cause(
         "module_missing", "a module of Python is not installed in the environment that the command uses",
         b"ModuleNotFoundError", b"No module named",
         regex=rb"ModuleNotFoundError|ImportError: No module named|python[\d.]{0,6}: No module named",
     ),
-    _cause(
+    cause(
         "package_missing", "a package of another language is not installed",
         b"no package called", b"Cannot find module", b"cannot load such file",
         regex=rb"there is no package called|Cannot find module '|cannot load such file -- ",
     ),
-    _cause(
+    cause(
         "import_failed", "a module is installed and cannot be loaded",
         b"ImportError", b"undefined symbol", b"cannot open shared object", b"symbol lookup error",
         b"' not found (required",
         regex=rb"ImportError: (?!No module)|undefined symbol: |cannot open shared object file|symbol lookup error"
         rb"|version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]{1,10}' not found",
     ),
-    _cause(
+    cause(
         "line_ends", "a script has the line ends of Windows",
         b"\\r", b"^M", b"set: -: invalid", b"Illegal option -", b": not found", b": command not found",
         b"invalid option",
@@ -211,14 +201,14 @@ _CODE = (
         rb"|\S\^M: {0,2}(?i:no such|not found|command not)|set: -: invalid option|set: Illegal option -$"
         rb"|^: (?:command )?not found$|^: invalid option",
     ),
-    _cause(
+    cause(
         "command_missing", "a program does not exist on the machine",
         b"command not found", b": not found", b"executable file not found",
         regex=rb"\S: command not found|: \d{1,6}: \S.{0,200}: not found$|executable file not found in \$PATH",
     ),
-    _cause("exec_format", "a program was built for another kind of processor", b"xec format error",
+    cause("exec_format", "a program was built for another kind of processor", b"xec format error",
     b"execute binary file"),
-    _cause(
+    cause(
         "config", "the configuration of the command is wrong",
         b"is not a mapping", b"override", b"Override", b"ConfigAttributeError", b"ConfigKeyError", b"mandatory value",
         b"InterpolationKeyError", b"ConfigCompositionException", b"MissingConfigException", b"ConfigTypeError",
@@ -228,12 +218,12 @@ _CODE = (
         rb"|[Mm]issing mandatory value|InterpolationKeyError|ConfigCompositionException|MissingConfigException"
         rb"|ValidationError|is not in struct|yaml\.(?:scanner|parser)\.\w{1,20}Error",
     ),
-    _cause(
+    cause(
         "arguments", "the command was called with wrong arguments",
         b"unrecognized arguments", b"arguments are required", b": invalid choice", b"expected one argument",
         b"No such option", b"unexpected keyword argument",
     ),
-    _cause(
+    cause(
         "shapes", "tensors have shapes or types that do not fit together",
         b"shapes cannot be multiplied", b"size mismatch", b"must match the size of tensor",
         b"must match the existing size", b"not aligned", b"could not broadcast", b"Expected input batch_size",
@@ -244,13 +234,13 @@ _CODE = (
         rb"|Error\(s\) in loading state_dict|is invalid for input of size|expected scalar type"
         rb"|Sizes of tensors must match|inconsistent tensor size|expected input.{0,60}to have \d{1,9} channels",
     ),
-    _cause("syntax", "the code is no valid program", b"SyntaxError:", b"IndentationError:", b"TabError:",
+    cause("syntax", "the code is no valid program", b"SyntaxError:", b"IndentationError:", b"TabError:",
     b"syntax error near"),
-    _cause(
+    cause(
         "plot_size", "a figure is larger than the plotting library can draw", b"2^16", b"Image size of",
         regex=rb"less than 2\^16|Image size of \d{1,12}x\d{1,12} pixels is too large",
     ),
-    _cause(
+    cause(
         "tracker_key", "the experiment tracker has no key",
         b"No API key configured", b"api_key not configured", b"Disabled WandB", b"API key must be", b"wandb login",
         b"CometConfigError", b"NeptuneMissingApiToken", b"API key", b"wandb.", b"mlflow", b"neptune", b"comet",
@@ -261,15 +251,15 @@ _CODE = (
         rb"|API key .{0,60}(?:invalid|missing|required)|requires an API key|CometConfigError"
         rb"|UsageError: .{0,80}wandb login|Please configure.{0,40}API|NeptuneMissingApiToken",
     ),
-    _cause(
+    cause(
         "hub_access", "a model or a data set may not be read with this account",
         b"GatedRepoError", b"RepositoryNotFoundError", b"Client Error", b"Invalid user token", b"AccessDenied",
         b"Access denied", b"Forbidden", b"Unauthorized", b"does not have storage.",
         regex=rb"GatedRepoError|RepositoryNotFoundError|40[13] Client Error|Invalid user token|\bAccessDenied\b"
         rb"|40[13] (?:Forbidden|Unauthorized)|does not have storage\.[a-z.]{1,40} access",
     ),
-    _cause("rate_limited", "a service takes no more requests for now", b"429 Client Error", b"Too Many Requests"),
-    _cause(
+    cause("rate_limited", "a service takes no more requests for now", b"429 Client Error", b"Too Many Requests"),
+    cause(
         "no_network", "an address cannot be resolved or reached",
         b"name resolution", b"NameResolutionError", b"resolve host", b"Network is unreachable",
         b"Name or service not known", b"No route to host", b"[Errno -3]", b"[Errno -2]", b"[Errno 101]",
@@ -277,17 +267,17 @@ _CODE = (
         regex=rb"name resolution|NameResolutionError|[Cc]ould not resolve host|Network is unreachable"
         rb"|Name or service not known|No route to host|\[Errno -[23]\]|\[Errno 101\]|getaddrinfo failed",
     ),
-    _cause("port_in_use", "another process uses the port", b"ddress already in use", b"EADDRINUSE", b"[Errno 98]"),
-    _cause(
+    cause("port_in_use", "another process uses the port", b"ddress already in use", b"EADDRINUSE", b"[Errno 98]"),
+    cause(
         "no_threads", "the limit of processes or threads", b"start new thread", b"pthread_create",
         b"retry: Resource temporarily",
         regex=rb"can't start new thread|pthread_create (?:failed|has failed)|fork: retry: Resource temporarily",
     ),
-    _pattern(
+    pattern(
         "nan_loss", SIGN, "a loss is not a number",
         (b"nan", b"NaN", b"NAN"), rb"(?i:loss)[\"']?\]?.{0,3}(?:is |became |: |= ?)? ?(?:nan|NaN|NAN)\b",
     ),
-    _cause(
+    cause(
         "crash", "a process crashed in native code",
         b"core dumped", b"Segmentation fault", b"Fatal Python error", b"terminate called", b"double free", b"SIGSEGV",
         b"SIGABRT", b"Illegal instruction", b"exitcode",
@@ -299,16 +289,16 @@ _CODE = (
 
 # After all others: a text of these two often stands behind a more exact one on the same line.
 _GENERAL = (
-    _cause(
+    cause(
         "memory_out", "memory ran out, and the words do not say which one", *OUT_PARTS,
         regex=rb"^" + GOES_ON + OF_A_SERVER + rb"(?!.{0,400}(?:" + DEVICE + rb"|(?<!No)MemoryError|bad_alloc|DefaultCPU"
         rb"|[Hh]eap (?:out|space|limit)|cannot allocate memory|torch\.|Killed)).{0,400}" + SAID + OUT,
     ),
-    _cause(
+    cause(
         "file_missing", "a file does not exist", b"FileNotFoundError", b"[Errno 2]", b"No such file",
         regex=rb"FileNotFoundError|\[Errno 2\]|: No such file or directory",
     ),
-    _cause(
+    cause(
         "program", "the code uses a name that does not exist, or a value as one of another type",
         b"TypeError", b"NameError", b"AttributeError", b"LocalError", b"NotImplementedError", b"ReferenceError",
         b"ConversionError", b"MethodError", b"VarError", b"FunctionError", b"MatchError", b"NullPointer", b"ClassCast",
@@ -325,29 +315,29 @@ _GENERAL = (
         rb"|could not find function \"|: object '[^']{1,80}' not found|is not a function$"
         rb"|\b[Ww]rong number of arguments|[Cc]an't locate object method|: empty list$|[Nn]on-exhaustive patterns",
     ),
-    _cause(
+    cause(
         "permission", "the operating system denied access", b"Permission denied", b"PermissionError", b"[Errno 13]",
         b"Operation not permitted",
     ),
 )  # fmt: skip
 
 _PLATFORM = (
-    _pattern("shell_killed", SIGN, "the shell says that a program was killed", (b"Killed",),
+    pattern("shell_killed", SIGN, "the shell says that a program was killed", (b"Killed",),
              rb"^.{0,200}: line \d{1,6}: {1,8}\d{0,8} {1,8}Killed\b|^\d{0,8} ?Killed {1,40}\S|^Killed$"),
-    _pattern("time_limit", SIGN, "the platform ended the job at its time limit", (b"DUE TO TIME LIMIT",)),
-    _pattern("preempted", SIGN, "the platform preempted the job", (b"DUE TO PREEMPTION",
+    pattern("time_limit", SIGN, "the platform ended the job at its time limit", (b"DUE TO TIME LIMIT",)),
+    pattern("preempted", SIGN, "the platform preempted the job", (b"DUE TO PREEMPTION",
     b"shut down because of spot"),),
-    _pattern("cancelled", SIGN, "the platform or a person canceled the job", (b"CANCELLED AT",)),
-    _pattern("hang_up", SIGN, "the connection of the terminal was closed",
+    pattern("cancelled", SIGN, "the platform or a person canceled the job", (b"CANCELLED AT",)),
+    pattern("hang_up", SIGN, "the connection of the terminal was closed",
              (b"Hangup", b"SIGHUP", b"send disconnect", b"closed by remote host"),
              rb"^(?:.{0,80}: )?Hangup\b|SIGHUP|send disconnect: Broken pipe"
              rb"|Connection to \S{1,80} closed by remote host"),
-    _pattern("evicted", SIGN, "the platform evicted the container for disk or memory", (b"low on resource", b"Evicted"),
+    pattern("evicted", SIGN, "the platform evicted the container for disk or memory", (b"low on resource", b"Evicted"),
              rb"was low on resource: [a-z-]{1,40}|^Evicted\b"),
 )  # fmt: skip
 
 _OTHERS = (
-    _pattern(
+    pattern(
         "nccl", CASCADE, "a collective operation failed because another process or the network did",
         (b"NCCL", b"nccl", b"DistBackendError", b"collective operation timeout", b"Gloo", b"gloo", b"TCPStore"),
         rb"NCCL (?:error|WARN|Error|timeout|communicator)|nccl[A-Z]\w{0,20}Error|DistBackendError"
@@ -356,7 +346,7 @@ _OTHERS = (
         rb"|[Ee]rror)"
         rb"|TCPStore.{0,80}(?:timeout|failed|closed|error)",
     ),
-    _pattern(
+    pattern(
         "peer_gone", CASCADE, "the process at the other end of a connection is gone",
         (b"peer", b"Broken pipe", b"[Errno 104]", b"[Errno 32]", b"ConnectionResetError", b"BrokenPipeError",
         b"EOFError"),
@@ -364,7 +354,7 @@ _OTHERS = (
         rb"|disconnect)"
         rb"|Broken pipe|\[Errno 104\]|\[Errno 32\]|ConnectionResetError|BrokenPipeError|^EOFError$",
     ),
-    _pattern(
+    pattern(
         "launcher", CASCADE, "a launcher reports that a process of it failed",
         (b"ChildFailedError", b"CalledProcessError", b"ProcessRaisedException", b"ProcessExitedException",
         b"closing signal", b"death signal", b"SignalException", b"Root Cause", b"failed (exitcode", b"local_rank",
@@ -377,7 +367,7 @@ _OTHERS = (
         rb"|has)"
         rb"|returned non-zero exit|CellExecutionError|^\S{1,200} FAILED$|Exited with exit code",
     ),
-    _pattern(
+    pattern(
         "teardown", TEARDOWN, "work after the end of the command's own work",
         (b"wandb:", b"Exception ignored in", b"resource_tracker", b"leaked semaphore", b"_run_exitfuncs",
          b"destroy_process_group", b"Terminated", b"Waiting for W&B", b"sys.excepthook", b"Original exception was"),

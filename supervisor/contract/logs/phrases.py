@@ -1,4 +1,10 @@
-"""Parts of words and of expressions that the table of patterns is made of, each for one mechanism in many programs."""
+"""What the table of patterns is made of: one pattern, and parts of expressions for one mechanism in many programs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Tuple
+
+from supervisor.contract.signs import CAUSE
 
 # Parts of words without their first letter, which may be a capital. `rror` is in nearly every exception of Python.
 TRIGGERS = (
@@ -20,6 +26,27 @@ SPACE_TEXTS = (
     "Brak miejsca na urządzeniu", "На устройстве не осталось свободного места",  # noqa: RUF001
     "There is not enough space on the disk",
 )  # fmt: skip
+
+
+class Pattern(NamedTuple):
+    """`at_end`: it is a cause only if the command ended with it. A false one, such as an error of a card, counts
+    whenever it came."""
+
+    id: str
+    role: str
+    meaning: str
+    anchors: Tuple[bytes, ...]
+    regex: bytes = b""  # "" = an anchor is enough
+    at_end: bool = True
+
+
+def cause(name: str, meaning: str, *anchors: bytes, regex: bytes = b"") -> Pattern:
+    return pattern(name, CAUSE, meaning, anchors, regex)
+
+
+def pattern(name: str, role: str, meaning: str, anchors: Tuple[bytes, ...], regex: bytes = b"") -> Pattern:
+    return Pattern(name, role, meaning, anchors, regex, role == CAUSE)
+
 
 # A phrase between quotes is one that a text talks about; the same in `RuntimeError('…')` is the error itself.
 SAID = rb"(?:(?<![\"'`\x93\x9c\x98])|(?<=rror\([\"'])|(?<=tion\([\"'])|(?<=message: [\"']))"
