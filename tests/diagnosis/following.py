@@ -48,7 +48,7 @@ def followed(judged: Iterable[Judged]) -> list[Followed]:
     waiting = {rule.id for rule in unfed()} - {"SAME.twice"}  # the row of the run has the last failure
     made = ((each, _row(each.case)) for each in judged)
     return [
-        Followed(each.case, row, row.kind in REPEATS and not _is_repeated(each.case), each.verdict.rule in waiting)
+        Followed(each.case, row, row.kind in REPEATS and not _is_over(each.case), each.verdict.rule in waiting)
         for each, row in made
         if row is not None
     ]
@@ -80,9 +80,10 @@ def _own_end(case: Case) -> End | None:
     return End(Cause(cause), detail, verdict=verdict if verdict.cause == cause else None)
 
 
-def _is_repeated(case: Case) -> bool:
-    """The same failure at the same step as the last time: the run ends whatever the row says."""
-    return "repeat.same" in evidence_of(case).items
+def _is_over(case: Case) -> bool:
+    """The run ends whatever the row says: the same failure at the same step as the last time, or a metric that its
+    `watch` ends it for."""
+    return any(name in evidence_of(case).items for name in ("repeat.same", "metric.lasting"))
 
 
 # --- the dangerous ends -----------------------------------------------------------------------------------------------
