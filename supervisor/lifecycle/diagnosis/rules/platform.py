@@ -164,7 +164,7 @@ RULES = (
     _weak(Cause.GPU_UNAVAILABLE, Retry.FREE_ELSEWHERE, Where.MACHINE, True),
     _weak(Cause.IMAGE_ERROR, Retry.NEVER, Where.IMAGE),
     _weak(Cause.LAUNCH_REJECTED, Retry.NEVER, Where.OURS),
-    _weak(Cause.KILLED, Retry.FREE_SAME, goes_on=True, decides=True),
+    _weak(Cause.KILLED, Retry.FREE_SAME, goes_on=True, alone=True),
     _weak(Cause.ORPHANED, Retry.ONCE_IDENTICAL, goes_on=True),
     _weak(Cause.AGENT_LOST, Retry.ONCE_IDENTICAL, goes_on=True),
     _weak(Cause.UNKNOWN, Retry.ONCE_IDENTICAL),
