@@ -212,6 +212,8 @@ WRITTEN: Mapping[str, tuple[str, str]] = {
     "boot.id_start": (_EVIDENCE, '"at_start": beat.boot_id'),
     "card.held": (_SURROUNDINGS, '"held": held('),
     "card.lost": (_AGENT + "machine/gpus.py", "lost"),
+    "card.memory_total": (_AGENT + "machine/nvml.py", '"memory_total_mib"'),
+    "card.memory_used": (_AGENT + "machine/nvml.py", '"memory_used_mib"'),
     "card.opened": (_SURROUNDINGS, '"cards_opened": opened[0]'),
     "card.total": (_SURROUNDINGS, '"cards_before": self._cards_before'),
     "card.xid": (_SURROUNDINGS, '"xids": telling_xids('),
