@@ -43,7 +43,7 @@ DOOR_LIMITS = {
 ACT_LIMITS = {
     "healthy_run_killed": 0,
     "user_bug_retried_for_money": 0,
-    "free_failure_charged": 20,
+    "free_failure_charged": 0,
     "passing_failure_ended": 0,
     "without_facts": 14,
 }

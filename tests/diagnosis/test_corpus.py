@@ -15,7 +15,7 @@ from supervisor.lifecycle.evidence import attempt_evidence
 from tests.diagnosis.cases import COMPOSED, CORPUS, KINDS, MAX_LOG_BYTES, REAL, Case, families, load
 from tests.diagnosis.gotchas import IDS
 
-MAX_BYTES = 3_100_000
+MAX_BYTES = 2_500_000
 OTHER_RULES = (
     "CODE",
     "OWN",
