@@ -105,6 +105,7 @@ class Policy:
     max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit
     after: tuple[str, ...] = ()  # run ids: it starts when each of them is completed
     watch: tuple[MetricRule, ...] = ()
+    on_slow: str = "off"  # off | move: at its next checkpoint, where a throttled GPU makes that pay
 
 
 @dataclass(frozen=True, slots=True)

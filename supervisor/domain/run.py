@@ -149,6 +149,16 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """Of `on_slow: move` (lifecycle/living/moving). `after_step`: it moves at its first checkpoint after this step;
+    None = no plan. `moved_at`: its last move in this generation; `pace`: its steps a second until then."""
+
+    after_step: int | None = None
+    moved_at: float | None = None
+    pace: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     digest: str = ""  # what the run's machines run, as name@sha256:...; "" = no image, or it cannot be pinned
     pinned_for: str = ""  # the image (and the attempt, where the tag is followed) that the digest was resolved for
@@ -212,6 +222,7 @@ class Run:
     smoke: SmokeRun | None = None  # of the submit of this generation; None = none was run
     written_off: WriteOff | None = None
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
+    moving: Moving = Moving()
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

@@ -65,6 +65,8 @@ PHRASES: Mapping[Cause, str] = {
     Cause.RESULTS_UNVERIFIED: "The results could not be verified after {ran} in {zone}",
     Cause.STOP_REQUESTED: "Stopped in {zone} after {ran}",
 }
+MOVED = "moved at checkpoint "  # an end by `on_slow: move`
+_LEFT = "The run left {zone} after {ran}"
 # Causes whose phrase is complete: the events have more from the platform.
 _COMPLETE = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
 # Ends that nobody investigates: the command did not cause them.
@@ -88,8 +90,10 @@ def ran_s(attempt: Attempt, now: float) -> float:
 def ended_text(attempt: Attempt, now: float) -> str:
     """One clause without a full stop: 'Preempted in us-east1-c after 2 h 14 min: preempted with 30 s notice'."""
     cause = attempt.cause or Cause.UNKNOWN
-    phrase = PHRASES[cause].format(zone=clip(attempt.placement.zone, 40), ran=age_text(ran_s(attempt, now)))
-    evidence = "" if cause in _COMPLETE else after_colon(clip(attempt.evidence, EVIDENCE_LIMIT))
+    is_moved = cause == Cause.SUPERSEDED and attempt.evidence.startswith(MOVED)
+    phrase = _LEFT if is_moved else PHRASES[cause]
+    phrase = phrase.format(zone=clip(attempt.placement.zone, 40), ran=age_text(ran_s(attempt, now)))
+    evidence = "" if cause in _COMPLETE and not is_moved else after_colon(clip(attempt.evidence, EVIDENCE_LIMIT))
     return f"{phrase}: {evidence}" if evidence else phrase
 
 

@@ -233,7 +233,8 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
     silent = pulse.step is None and not run.reported and _trained_s(attempt, pulse, now) >= SILENT_STEPS_AFTER_S
     if pulse.phase == heartbeat.TRAINING and silent:
         return [*clauses, "See docs/training-contract.md to report steps in two lines"]
-    return [*clauses, slow_clause(pulse), _unsaved(run, attempt, pulse, now), _which(attempt)]
+    slow = slow_clause(pulse, run.moving.after_step is not None)
+    return [*clauses, slow, _unsaved(run, attempt, pulse, now), _which(attempt)]
 
 
 def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:

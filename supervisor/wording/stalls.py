@@ -129,11 +129,13 @@ def slow_in(pulse: Pulse) -> tuple[Slow, ...]:
     return signs.decode(pulse.signs).slow if '"slow"' in pulse.signs and pulse.phase == TRAINING else ()
 
 
-def slow_clause(pulse: Pulse) -> str:
-    """'Slow: the GPU is throttled, at 61 % of its usual pace (`on_slow`)'; "" for a training that is well."""
+def slow_clause(pulse: Pulse, moves: bool = False) -> str:
+    """'Slow: the GPU is throttled, at 61 % of its usual pace (`on_slow`)'; "" for a training that is well. `moves`: at
+    its next checkpoint."""
     reasons = slow_in(pulse)
     more = f"; {len(reasons) - 1} more in `spot why`" if len(reasons) > 1 else ""
-    return f"Slow: {slow_text(reasons[0])}{more}" if reasons else ""
+    plan = "; it moves at its next checkpoint" if moves and any(each.word == THROTTLED for each in reasons) else ""
+    return f"Slow: {slow_text(reasons[0])}{more}{plan}" if reasons else ""
 
 
 def slow_text(slow: Slow) -> str:

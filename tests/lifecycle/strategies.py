@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from supervisor.contract import heartbeat
+from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Pointer
 from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
@@ -27,13 +27,14 @@ from supervisor.domain.observation import (
     World,
 )
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Files, Image, Person, Run, StopRequest, Waiting
+from supervisor.domain.run import Counters, Files, Image, Moving, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
 from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, among, offers, placement, world
 
 OUT_OF_CONTACT = Unknown("no route to host", Away("zone-b", NOW - 500, "no route to host"))
 __all__ = ["IMAGE", "NOW", "UNKNOWN", "ZONES", "offers", "placement", "world"]
 
+THROTTLED = signs.encode(signs.Signs(slow=(signs.Slow(signs.THROTTLED, (64.0, 0.5, 88.0)),)))
 Situation = tuple[Run, Observation, World]
 ages = among(0.0, 5.0, 200.0, 5000.0)
 steps = among(None, 0, 100, 200, 300)
@@ -89,6 +90,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
         waiting=Waiting(since=draw(among(None, NOW - 90_000, NOW - 10))),
         avoid_zone=draw(among("", *ZONES)),
         stop=_stop(draw, status),
+        moving=Moving(after_step=draw(among(None, None, -1, 100)), moved_at=draw(among(None, None, NOW - 90_000))),
         person=Person(why=draw(among("", "results differ")) if status == Status.FINISHING else ""),
         away=draw(among(None, None, Away("zone-a", NOW - 300, "no route to host", True))),
     )
@@ -112,6 +114,7 @@ def _policy(draw: st.DrawFn) -> Policy:
         escalate_after=draw(among(0, 2)),
         group=draw(among("", "sweep")),
         after=draw(among((), (), ("prepare",))),
+        on_slow=draw(among("off", "move")),
     )
 
 
@@ -205,6 +208,8 @@ def _beat(draw: st.DrawFn, run: Run) -> Beat:
         stop_generation=draw(among(None, None, "77")),
         exit=draw(among(None, exit_)),
         pruned=draw(among(*PRUNED)) if draw(st.booleans()) else None,
+        steps_per_s=draw(among(None, 0.01, 5.0)),
+        signs=draw(among("", "", THROTTLED)),
     )
 
 

@@ -16,7 +16,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import BEATS, MACHINES, NOT_READ, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import Knobs, Limits, Policy
-from supervisor.domain.run import Files, Person, Run, StopRequest, Waiting
+from supervisor.domain.run import Files, Moving, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, Status
 from tests.lifecycle.worlds import NOW, placement
 
@@ -162,6 +162,17 @@ def _hangs(chance: random.Random, it: Situation) -> Situation:
     return replace(it[0], pulse=before), replace(it[1], beat=replace(seen, value=beat)), it[2]
 
 
+def _is_throttled(chance: random.Random, it: Situation) -> Situation:
+    """Its beats say so as before, or not any more; with a plan to move, or without."""
+    seen, pulse = it[1].beat, it[0].pulse
+    if not isinstance(seen, Seen) or pulse is None:
+        return it
+    text = chance.choice((signs.encode(signs.Signs(slow=(signs.Slow(signs.THROTTLED, (64.0, 0.5, 88.0)),))), ""))
+    run = replace(it[0], policy=replace(it[0].policy, on_slow="move"), pulse=replace(pulse, signs=text))
+    run = replace(run, moving=Moving(after_step=chance.choice((None, -1, 100))))
+    return run, replace(it[1], beat=replace(seen, value=replace(seen.value, signs=text))), it[2]
+
+
 BATON = Baton(
     "supervisor-1", 1, None, Holder(2, LAUNCH, "id-2", False), Pointer(300, "p", ()), None, None
 )  # fmt: skip
@@ -196,6 +207,7 @@ CHANGES: tuple[Change, ...] = (
     _pulse(first_progress_at=(None,), phase_since=(NOW - 5000,), checkpoint_step=(None, 100)),
     _pulse(stall_polls=(9, 10, 11), progress_at=(None, NOW - 300)),
     _hangs,
+    _is_throttled,
     _beat(launch_id=("1.1.1", "1.3.1")),
     _beat(phase=PHASES),
     _beat(sequence=(BEATS_OF_A_START + 3,)),

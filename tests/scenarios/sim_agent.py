@@ -8,14 +8,14 @@ when `due`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supervisor.agent.store.access import left_reason
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import BatonRefused
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import Hang, OddMetric, Signs
+from supervisor.contract.signs import THROTTLED, Hang, OddMetric, Signs, Slow
 from supervisor.contract.stores.promise import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from tests.scenarios.sim_beats import BeatSender
@@ -46,6 +46,7 @@ class SimAgent:
     moves: tuple[str, ...] | None = None  # what still moves, by its beats
     repaired: tuple[int, int] | None = None  # files and bytes that it removes after a full disk
     odd: tuple[OddMetric, ...] = ()  # metrics that are not finite, or that jumped, by its beats
+    slow: tuple[Slow, ...] = ()  # what makes it slow, by its beats
     disk_free_pct: float | None = None  # None = its beats do not include the disk
     early_notice_s: float | None = None  # of a preemption that the platform's listing does not show yet
     state: str = "booting"
@@ -112,7 +113,17 @@ class SimAgent:
     def signs(self) -> str:
         """What its beats say of a step that does not come, and of its metrics."""
         hang = Hang(self.hangs_at, 75.0, self.step if self.plan.reports else None) if self.hangs_at else None
-        return signs.encode(Signs(hang=hang, moves=self.moves, repaired=self.repaired, metrics=self.odd))
+        return signs.encode(
+            Signs(hang=hang, moves=self.moves, repaired=self.repaired, metrics=self.odd, slow=self.slow)
+        )
+
+    def throttle(self, share: float) -> None:
+        """It trains at this share of its planned pace from now on, and its beats say so; 1 = as planned."""
+        self.progress()
+        pace = self.plan.rate if not self.slow else self.plan.rate / (self.slow[0].figures[1] or 1.0)
+        self.plan = replace(self.plan, rate=pace * share)
+        self.slow = (Slow(THROTTLED, (64.0, share, 88.0)),) if share < 1 else ()
+        self.go_on()
 
     def go_on(
         self, hung: bool = False, long_phase: str = "", hangs_at: str = "", moves: tuple[str, ...] | None = None

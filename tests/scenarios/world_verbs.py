@@ -93,9 +93,9 @@ def database(stage: Stage, line: Line) -> None:
 
 def agent(stage: Stage, line: Line) -> None:
     """agent NAME[@attempt] silent|talks|mute|dies|hung|hangs PLACE|late SIGNALS|trains|phase PHASE|
-    notice TIME|exits "HOW"|disk PERCENT_FREE|repairs FILES BYTES|odd METRIC KIND (of signs.ODD). `hung`: an older
-    agent, whose beats say nothing of it; `hangs`, `late`: no steps either, and its beats say where it waits, or what
-    still moves (nothing: `still`)"""
+    notice TIME|exits "HOW"|disk PERCENT_FREE|repairs FILES BYTES|odd METRIC KIND (of signs.ODD)|throttled SHARE.
+    `hung`: an older agent, whose beats say nothing of it; `hangs`, `late`: no steps either, and its beats say where it
+    waits, or what still moves (nothing: `still`); `throttled`: at this share of its pace, 1 = as planned"""
     run_id, _, attempt = line.word(0, "a run id").partition("@")
     sim = stage.agent(run_id, int(attempt) if attempt else None)
     choose(AGENT, line.word(1, "a verb of the agent"))(sim, line)
@@ -121,6 +121,7 @@ AGENT = {
     "exits": _exits,
     "repairs": lambda sim, line: setattr(sim, "repaired", (int(line.word(2, "files")), int(line.word(3, "bytes")))),
     "odd": lambda sim, line: sim.turn_odd(line.word(2, "a metric"), line.word(3, "what is odd")),
+    "throttled": lambda sim, line: sim.throttle(float(line.word(2, "a share of its pace"))),
     "disk": lambda sim, line: setattr(sim, "disk_free_pct", float(line.word(2, "a share"))),
 }
 

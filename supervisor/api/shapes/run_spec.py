@@ -305,6 +305,13 @@ class RunSpec(Strict):
     watch: Annotated[dict[MetricName, MetricWatch], Field(max_length=8)] = {}
     escalate: EscalateSpec = EscalateSpec()
     stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None
+    on_slow: Annotated[
+        Literal["off", "move"],
+        Field(
+            description="of a run whose GPU is throttled: only the hint (off), or a move to another zone at its next "
+            "checkpoint, where that pays for the restart (move)"
+        ),
+    ] = "off"
     on_success: Literal["release", "keep", "ask"] = "release"
     on_failure: Literal["release", "keep"] = "release"
     keep_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None

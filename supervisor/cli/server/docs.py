@@ -44,7 +44,8 @@ _CAUSE_MEANING: Mapping[Cause, str] = {
     Cause.EXPIRED: "The machine reached the lifetime that the supervisor gave it.",
     Cause.TIME_LIMIT: "A time limit of the platform or of the computer ended the command.",
     Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
-    Cause.SUPERSEDED: "The agent stopped, because another attempt or nothing at all holds the run.",
+    Cause.SUPERSEDED: "The agent stopped, because another attempt or nothing at all holds the run; or a run with "
+    "`on_slow: move` left a throttled GPU.",
     Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
     Cause.NO_CAPACITY: "No machine was available.",
     Cause.QUOTA: "The quota of the account allows no such machine.",

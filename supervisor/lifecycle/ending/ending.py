@@ -68,6 +68,7 @@ class End:
     inferred: str = ""
     stopped_at: float | None = None
     verdict: Verdict | None = None
+    avoid_zone: bool = False  # whatever the table of causes says
     repaired: tuple[int, int] | None = None
     memory_bytes: float | None = None
 
@@ -96,7 +97,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     after = replace(
         after,
         counters=replace(_counted(after, run, rule, now), memory_bytes=used_memory(run, end.cause, end.memory_bytes)),
-        avoid_zone=run.live_attempt.placement.zone if rule.avoid_zone else "",
+        avoid_zone=run.live_attempt.placement.zone if rule.avoid_zone or end.avoid_zone else "",
         # The checkpoint with which the row of failures began; a newer one begins a new row.
         no_progress_base=after.files.checkpoint_step if rule.no_progress else run.no_progress_base,
         refusals=_refusals(after, end, now) + (too_small(run, world, now, end.evidence) if rule.then == LARGER else ()),

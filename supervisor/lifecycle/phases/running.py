@@ -20,6 +20,7 @@ from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
+from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
 from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit, stop_for_metric
 
@@ -53,8 +54,19 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
     stopping = stop_for_limit(run, world, now)
     if stopping is not None:
         return stopping
+    run, events, why = follow_slow(run, beat if _is_up(obs, world) else None, world, now)
+    if why:
+        end = End(
+            Cause.SUPERSEDED, why, machines.readings(obs), overlap_s=world.knobs.notice_overlap_s, avoid_zone=True
+        )
+        return after_events(events, end_attempt(run, end, world, now))
     after = replace(run, hold="") if run.hold and isinstance(obs.machine, Seen) else run
-    return unchanged(after, check_after=next_limit_at(run, now))
+    return after_events(events, unchanged(after, check_after=next_limit_at(run, now)))
+
+
+def _is_up(obs: Observation, world: World) -> bool:
+    machine = machines.at_hand(obs, world)
+    return machine is not None and machine.state == MachineState.UP
 
 
 def _end_of_command(

@@ -31,7 +31,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
-from supervisor.domain.run import Run, unneeded
+from supervisor.domain.run import Moving, Run, unneeded
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
@@ -232,6 +232,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         no_progress_base=checkpoint_step,
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
+        moving=Moving(),
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,
         approval=None,
