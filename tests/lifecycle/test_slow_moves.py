@@ -87,7 +87,8 @@ def test_it_plans_says_so_with_its_figures_and_acts_at_the_next_checkpoint() -> 
     [machine] = moved.run.retiring
     assert machine.until == NOW + 60 + WORLD.knobs.notice_overlap_s, "it goes on until the next one takes over"
     [event] = moved.events
-    assert "moved at checkpoint 5,000: the GPU is throttled, at 50 % of its usual pace and 88 °C" in event.text
+    why = "moved at checkpoint 5,000: its GPU was throttled to 50 % of the usual pace; that saves 2 h 30 min"
+    assert f"{why} and takes 5 min. " in event.text
     assert "Restarting in us-east1-b" in event.text
     assert ended_text(moved.run.attempt, NOW + 60).startswith("The run left us-east1-d after 2 h 12 min: moved at")
 

@@ -87,16 +87,16 @@ def follow_slow(run: Run, beat: Beat | None, world: World, now: float) -> Move:
     usual = None if pulse.steps_per_s is None or share <= 0 else pulse.steps_per_s / share
     takes_s = _changeover_s(attempt)
     move = _Sum(_sentence(slow_text(slow)), share, _left_s(run, pulse, world, now), takes_s, usual)
-    return _planned(run, pulse, attempt, move, world, now)
+    return _planned(run, pulse, move, world, now)
 
 
-def _planned(run: Run, pulse: Pulse, attempt: Attempt, move: _Sum, world: World, now: float) -> Move:
+def _planned(run: Run, pulse: Pulse, move: _Sum, world: World, now: float) -> Move:
     newest = NEVER_SAVED if pulse.checkpoint_step is None else pulse.checkpoint_step
     after_step = run.moving.after_step
     if after_step is not None and newest <= after_step:
         return Move(run)
     reason = _not_worth(run, move, now)
-    no_place = "" if reason else _no_place(run, attempt, world, now)
+    no_place = "" if reason else _no_place(run, world, now)
     if reason or (no_place and after_step is None):
         text = f"{move.what}. The run stays: {reason or no_place}; {move.text}."
         return _said(_unplanned(run), STAYS, text, move)
@@ -104,8 +104,9 @@ def _planned(run: Run, pulse: Pulse, attempt: Attempt, move: _Sum, world: World,
         text = f"{move.what}. The run moves at its next checkpoint: {move.text}."
         return _said(replace(run, moving=replace(run.moving, after_step=newest)), PLANNED, text, move)
     moved = replace(run, moving=Moving(moved_at=now, pace=pulse.steps_per_s))
-    what = move.what[:1].lower() + move.what[1:]
-    return Move(moved, (), f"{MOVED}{count_text(newest)}: {what}; {move.text}")
+    pace = f"its GPU was throttled to {100 * move.share:.0f} % of the usual pace"
+    saves, takes = age_text(move.saves_s), age_text(move.takes_s)
+    return Move(moved, (), f"{MOVED}{count_text(newest)}: {pace}; that saves {saves} and takes {takes}")
 
 
 def _sentence(text: str) -> str:
@@ -141,9 +142,10 @@ def _not_worth(run: Run, move: _Sum, now: float) -> str:
     return "" if move.saves_s >= PAYS * move.takes_s else f"that must save {PAYS:.0f} times what it takes"
 
 
-def _no_place(run: Run, attempt: Attempt, world: World, now: float) -> str:
+def _no_place(run: Run, world: World, now: float) -> str:
     """Why no machine like its own is free elsewhere; "" = one is."""
-    own = attempt.placement
+    assert run.attempt is not None
+    own = run.attempt.placement
     choice = choose(replace(run, avoid_zone=own.zone), world, now)
     place = choice.placement if isinstance(choice, Offer) else own
     is_elsewhere = place.zone != own.zone or place.provider != own.provider
