@@ -258,9 +258,10 @@ def rule_text(verdict: Fields) -> str:
     return f"[{SEPARATOR.join(filter(None, [f'rule {rule}', page]))}]" if rule else ""
 
 
-def findings_text(findings: int) -> str:
-    """The end of the headline of an attempt that goes on."""
-    return f"{plural(findings, 'finding')}; none of them acts" if findings else "Nothing unusual was noticed"
+def findings_text(findings: int, moves: bool = False) -> str:
+    """The end of the headline of an attempt that goes on. `moves`: its spec has `on_slow: move`, which acts."""
+    acts = "`on_slow: move` acts" if moves else "none of them acts"
+    return f"{plural(findings, 'finding')}; {acts}" if findings else "Nothing unusual was noticed"
 
 
 def _dicts(fields: Fields, name: str) -> list[Fields]:

@@ -16,7 +16,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.diagnosis.evidence import Source
 from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict, Where
-from supervisor.domain.run import Files
+from supervisor.domain.run import Files, Moving
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting import records
@@ -163,6 +163,11 @@ def test_what_makes_a_run_slow_is_shown_with_its_number_and_the_setting(client: 
     bed.change("digits-7", pulse=replace(run.pulse, signs=told))
     shown = client.get(PATH).json()
     assert "Slow: the GPU is throttled, at 60 % of its usual pace and 88 °C (`on_slow`); 1 more" in shown["text"]
+    assert shown["text"].endswith(" 2 findings; none of them acts.")
+    bed.change("digits-7", moving=Moving(after_step=100))
+    moving = client.get(PATH).json()["text"]
+    assert "1 more in `spot why`; it moves at its next checkpoint. " in moving
+    assert moving.endswith(" 2 findings; `on_slow: move` acts.")
     by_rule = {finding["rule"]: finding for finding in shown["findings"]}
     assert set(by_rule) == {"U23.throttled", "U8.mount"}
     assert {remedy["setting"] for finding in by_rule.values() for remedy in finding["remedies"]} == {"on_slow", "stage"}
