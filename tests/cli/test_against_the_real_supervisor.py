@@ -14,7 +14,13 @@ import pytest
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.waiting import wait_for
 
-TRAINING = "import time\nfor n in range(4):\n    print('line', n, flush=True)\n    time.sleep(0.1)\n"
+TRAINING = """
+import spot_progress, time
+for n in range(4):
+    print('line', n, flush=True)
+    spot_progress.report(n + 1, loss=float("nan") if n == 2 else 1 / (n + 1))
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture
@@ -53,11 +59,19 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     assert "on-demand" in run_cli("cost", "short-1", *here).out
     assert run_cli("cost", "-o", "name", *here).out == "short-1\n"
 
+    points = [line.split(",") for line in run_cli("metrics", "--csv", *here).lines[1:]]
+    assert [(name, step, attempt, value) for name, step, attempt, _, value in points] == [
+        ("loss", "1", "1", "1.0"), ("loss", "2", "1", "0.5"), ("loss", "3", "1", "nan"), ("loss", "4", "1", "0.25"),
+    ]  # fmt: skip
+    assert "loss was not finite at step 3." in run_cli("metrics", *here).err
+    assert "The lowest loss: short-1, 0.25 at step 4." in run_cli("compare", "short-1", *here).lines
+
     def purged() -> bool:
         return run_cli("purge", "short-1", "--confirm", "short-1", *here).code == 0
 
     wait_for(purged, 30, "the run to be settled, and purged")  # refused while its records are being written
     assert run_cli("logs", "short-1", *here).code == 5
+    assert "The stored metrics of this attempt were purged." in run_cli("metrics", "short-1", *here).err
     assert "Its files were purged at" in run_cli("show", "short-1", *here).out
     assert run_cli("doctor", *here).code in (0, 1)  # a slow or full disk is a warning, and no matter of this test
 
