@@ -33,6 +33,16 @@ def daemon(clean: Path) -> Iterator[Daemon]:
         served.close()
 
 
+def reported(run_cli, here: tuple[str, str]) -> None:
+    """Each step's loss once, and what was not finite."""
+    points = [line.split(",") for line in run_cli("metrics", "--csv", *here).lines[1:]]
+    assert [(name, step, attempt, value) for name, step, attempt, _, value in points] == [
+        ("loss", "1", "1", "1.0"), ("loss", "2", "1", "0.5"), ("loss", "3", "1", "nan"), ("loss", "4", "1", "0.25"),
+    ]  # fmt: skip
+    assert "loss was not finite at step 3." in run_cli("metrics", *here).err
+    assert "The lowest loss: short-1, 0.25 at step 4." in run_cli("compare", "short-1", *here).lines
+
+
 def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     here = ("--data-dir", str(daemon.data_dir))
     assert run_cli("health", *here).code == 0
@@ -59,12 +69,7 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     assert "on-demand" in run_cli("cost", "short-1", *here).out
     assert run_cli("cost", "-o", "name", *here).out == "short-1\n"
 
-    points = [line.split(",") for line in run_cli("metrics", "--csv", *here).lines[1:]]
-    assert [(name, step, attempt, value) for name, step, attempt, _, value in points] == [
-        ("loss", "1", "1", "1.0"), ("loss", "2", "1", "0.5"), ("loss", "3", "1", "nan"), ("loss", "4", "1", "0.25"),
-    ]  # fmt: skip
-    assert "loss was not finite at step 3." in run_cli("metrics", *here).err
-    assert "The lowest loss: short-1, 0.25 at step 4." in run_cli("compare", "short-1", *here).lines
+    reported(run_cli, here)
 
     def purged() -> bool:
         return run_cli("purge", "short-1", "--confirm", "short-1", *here).code == 0

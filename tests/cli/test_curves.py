@@ -57,6 +57,12 @@ def test_a_run_without_metrics_says_so(api, spot) -> None:
     assert (ended.out, ended.err) == ("", "digits-7 has reported no metrics yet.\n")
 
 
+def test_a_metric_that_is_not_there_is_answered_with_those_that_are(api, spot) -> None:
+    serve_metrics(api, metric("loss", [1.0]), metric("acc", [1.0]))
+    ended = spot("metrics", "digits-7", "-m", "los")
+    assert (ended.out, ended.err) == ("", "digits-7 has no such metric. It has: loss, acc.\n")
+
+
 def test_csv_goes_out_as_it_came(api, spot) -> None:
     api.responses["GET", PATH] = lambda request: (
         200,

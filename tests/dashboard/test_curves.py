@@ -184,6 +184,12 @@ def test_the_table_is_ordered_by_any_value(sweep: Looking) -> None:
     assert sweep.page("/ui/compare?group=resnet-lr&sort=best.nothing").all("figure")
 
 
+def test_a_metric_that_no_run_has_leaves_the_page_whole(sweep: Looking) -> None:
+    page = sweep.page("/ui/compare?group=resnet-lr&metric=los&by=loss")
+    assert not page.all("figure")
+    assert [row[1] for row in rows(page)] == [DASH] * 6
+
+
 def test_runs_are_named_in_one_field(sweep: Looking) -> None:
     page = sweep.page("/ui/compare?runs=resnet-lr-lr0-1-seed1,+resnet-lr-lr0-03-seed1&x=time")
     assert page.one("input", id="runs").attributes["value"] == "resnet-lr-lr0-1-seed1 resnet-lr-lr0-03-seed1"

@@ -70,6 +70,11 @@ def test_a_metric_whose_name_says_that_more_is_better(client: Client) -> None:
     assert compared(client, "group=digits&by=acc&better=min")["best_run"] == "digits-b"
 
 
+def test_a_metric_that_no_run_has_decides_nothing(client: Client) -> None:
+    told = compared(client, "group=digits&by=los&metric=los")
+    assert (told["by"], told["best_run"], told["best_checkpoint_run"]) == ("los", None, None)
+
+
 def test_what_differs_is_shown_and_nothing_else(client: Client) -> None:
     told = compared(client)
     assert told["differs"] == [

@@ -162,6 +162,10 @@ def metric_remarks(shown: Json, metrics: Sequence[Json]) -> list[str]:
     ]
     if shown["names_left_out"]:
         remarks.append(f"{plural(shown['names_left_out'], 'metric')} more than the first 64 left out.")
+    if not metrics and shown["metrics"]:
+        remarks.append(
+            f"{name} has no such metric. It has: {safe(', '.join(row['name'] for row in shown['metrics']))}."
+        )
     return remarks if remarks or metrics else [f"{name} has reported no metrics yet."]
 
 

@@ -182,7 +182,7 @@ def _compared(comparison: Json, shown: Sequence[str], look: curves.Look, params:
 def _best_key(comparison: Json, name: str) -> str:
     """`lowest` or `highest`. Of the metric that decides, the address may say which."""
     rows = (row for run in comparison["runs"] for row in run["metrics"] if row["name"] == name)
-    better = comparison["better"] if name == comparison["by"] else next(row["better"] for row in rows)
+    better = comparison["better"] if name == comparison["by"] else next((row["better"] for row in rows), "min")
     return "highest" if better == "max" else "lowest"
 
 

@@ -69,9 +69,9 @@ class ComparedRun(TypedDict):
 
 
 class Comparison(TypedDict):
-    """`by`: the metric by which a run is the best; null: no run reported any. `better`: `min` or `max`. `best_run`:
-    of the best value, `best_checkpoint_run`: of the best checkpoint that is kept. `left_out`: runs of the group beyond
-    the first 20."""
+    """`by`: the metric by which a run is the best, as requested; null: no run reported any. `better`: `min` or `max`.
+    `best_run`: of the best value, `best_checkpoint_run`: of the best checkpoint that is kept. `left_out`: runs of the
+    group beyond the first 20."""
 
     runs: list[ComparedRun]
     metrics: list[str]
@@ -102,7 +102,7 @@ def compare(parts: Parts, curves: Curves, where: RunFilter, wish: Wish) -> Compa
         raise InvalidRequest("No run is named: give `run_id` or a group with runs.", {}, [("?run_id", "names no run")])
     answers = ask_together({run.run_id: partial(_read, parts, curves, run) for run in runs}, READ_S)
     names = _names(answers)
-    by = wish.by if wish.by in names else next(iter(names), None)
+    by = wish.by or next(iter(names), None)
     better: Direction = wish.better or ("max" if by is not None and higher_is_better(by) else "min")
     shown = [_compared(run, answers[run.run_id], _Rank(by, better), wish) for run in runs]
     rows = list(_differences(parts, runs, page.labels))
