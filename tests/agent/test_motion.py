@@ -59,6 +59,11 @@ def test_each_signal_has_its_threshold(change: dict[str, object], moves: tuple[s
     assert moving(STILL, STILL._replace(**change)) == moves  # type: ignore[arg-type]
 
 
+def test_two_ticks_of_the_kernel_are_no_work_however_short_the_time_is() -> None:
+    assert moving(STILL, STILL._replace(cpu_s={1: 5.02}), 0.25) == ()
+    assert moving(STILL, STILL._replace(cpu_s={1: 5.03}), 0.25) == (CPU,)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "moves"),
     [

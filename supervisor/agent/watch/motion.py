@@ -34,6 +34,7 @@ from supervisor.contract.beat_telemetry import Gpus
 GPU, CPU, IO, NET, FILES, OUTPUT = "gpu", "cpu", "io", "net", "files", "output"
 SIGNALS = (GPU, CPU, IO, NET)
 CPU_SHARE = 0.02  # of one core
+CPU_LEAST_S = 0.025  # Linux counts user and system time in ticks of 10 ms: one process may show two for almost nothing
 DISK_BYTES, PASSED_BYTES, NET_BYTES = 64 << 10, 1 << 20, 16 << 10
 BUSY_PCT, POWER_SHARE, MEMORY_MIB = 5.0, 0.4, 1.0
 ENTRIES = 2000  # of all folders together
@@ -97,7 +98,7 @@ def _compared(before: Counters, after: Counters, seconds: float) -> Dict[str, bo
     """Signal -> whether it moved; without the unread ones."""
     moved: Dict[str, Optional[bool]] = {
         GPU: None if before.gpus is None or after.gpus is None else _gpus_move(before.gpus, after.gpus),
-        CPU: _rose(before.cpu_s, after.cpu_s, CPU_SHARE * seconds),
+        CPU: _rose(before.cpu_s, after.cpu_s, max(CPU_LEAST_S, CPU_SHARE * seconds)),
         IO: _either(
             _rose(before.disk_bytes, after.disk_bytes, DISK_BYTES),
             _rose(before.passed_bytes, after.passed_bytes, PASSED_BYTES),
