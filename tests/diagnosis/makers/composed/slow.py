@@ -117,6 +117,36 @@ def jumped(drawn: Variation) -> Story:
     return Story(slow("METRIC"), facts=facts, phase="training", telemetry=cards(18.0))
 
 
+def unchanged(drawn: Variation) -> Story:
+    """The loss is the same in every report: nothing is learned."""
+    drawn.train(8, every_s=30.0)
+    name, value = drawn.pick("loss", "train/loss", "nll"), drawn.pick("0", "0.6931", "2.303", "11.76")
+    words = f"{name} is {value} in every report since step {drawn.step - 70}"
+    facts = (("metric.flat", name, "agent", drawn.up_s, words),)
+    return Story(slow("METRIC"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
+def half_as_fast(drawn: Variation) -> Story:
+    """The steps take twice as long as before, and no figure of the card says why."""
+    drawn.train(8, every_s=30.0)
+    facts = _drawn(drawn, (("window.steps_share", (0.2, 0.48)), ("window.gpu_util", (60, 90))))
+    return Story(slow("METRIC"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
+def half_as_fast_and_hot(drawn: Variation) -> Story:
+    """The card says why."""
+    drawn.train(8, every_s=30.0)
+    facts = _drawn(drawn, (("window.steps_share", (0.2, 0.48)), ("window.clock_reasons", 32)))
+    return Story(not_(slow("U23"), "METRIC"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
+def half_as_fast_and_shared(drawn: Variation) -> Story:
+    """A stranger uses the card."""
+    drawn.train(8, every_s=30.0)
+    facts = _drawn(drawn, (("window.card_others_bytes", (1.5e9, 9e9)), ("window.steps_share", (0.2, 0.48))))
+    return Story(not_(slow("GEN7"), "METRIC"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
 def only_the_log_says_nan(drawn: Variation) -> Story:
     """A validation metric that is not reported is NaN in the log: no metric of the run is odd."""
     drawn.train(4, every_s=30.0)
@@ -137,6 +167,10 @@ MECHANISMS = (
     Mechanism("not-finite", not_finite, 3),
     Mechanism("infinite-once", recovered, 2),
     Mechanism("jumped", jumped, 2),
+    Mechanism("unchanged", unchanged, 5),
+    Mechanism("half-as-fast", half_as_fast, 5),
+    Mechanism("not-half-as-fast-but-hot", half_as_fast_and_hot, 2),
+    Mechanism("not-half-as-fast-but-shared", half_as_fast_and_shared, 2),
     Mechanism("not-reported-nan", only_the_log_says_nan, 2),
     *(Mechanism(gotcha.lower(), _slow(gotcha), 5) for gotcha in FIGURES),
     *(Mechanism(f"not-{gotcha.lower()}", _well(gotcha), 3) for gotcha in WELL),
