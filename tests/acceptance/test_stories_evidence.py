@@ -69,7 +69,8 @@ EATS = """
 
     while share() < 0.97:
         held.append(bytearray(b"x" * (1 << 20)))
-    time.sleep(4)  # until a beat has shown it
+    while not Path("GATE").exists():  # until a beat has shown it
+        time.sleep(0.02)
     while True:
         held.append(bytearray(b"x" * (8 << 20)))
 """
@@ -83,6 +84,12 @@ class Limited(Daemon):
         self.wrapper = ("sh", "-c", ENTER, str(group))
 
 
+def _share(run: Any) -> float:
+    """Of its memory in use, as the last beat says."""
+    cgroup = (run["telemetry"] or {}).get("cgroup") or {}
+    return float(cgroup.get("memory_bytes") or 0) / float(cgroup.get("memory_max_bytes") or 1)
+
+
 def test_the_memory_limit_of_a_real_control_group(tmp_path: Path) -> None:
     with memory_group(f"spot-story-{os.getpid()}") as group:
         if group is None:
@@ -91,9 +98,10 @@ def test_the_memory_limit_of_a_real_control_group(tmp_path: Path) -> None:
         try:
             daemon.start()
             told = Stories(daemon, tmp_path)
-            daemon.submit(
-                "eats", command=command(told, "eats", EATS.replace("GROUP", str(group))), limits={"max_attempts": 1}
-            )
+            script = EATS.replace("GROUP", str(group)).replace("GATE", str(told.gate("eats")))
+            daemon.submit("eats", command=command(told, "eats", script), limits={"max_attempts": 1})
+            told.until(lambda: _share(told.daemon.run("eats")) >= 0.95, 60, "a beat that shows a full group")
+            told.open_gate("eats")
             run = told.wait("eats", "failed")
             [attempt] = told.attempts("eats")
             assert attempt["cause"] == "host_oom", (attempt, told.told("eats"))
