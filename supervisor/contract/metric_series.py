@@ -12,10 +12,11 @@ A training that goes back reports the later steps anew: the values that it had r
 The object is JSON in a gzip:
 
   {"version": 1, "resumed_from": 120, "left_out": 0, "complete": false, "curves": [
-    {"name": "loss", "reports": 51230, "steps": [121, 1, 1], "up": [31.5, 0.1, 0.1], "values": [0.31, "nan", 0.3]}]}
+    {"name": "loss", "reports": 51230, "steps": [121, 1, 1], "up": [315, 1, 1], "values": [0.31, "nan", 0.3]}]}
 
-`steps` and `up` (seconds since the start of the agent) hold the first value, then differences. On the server the object
-is untrusted input, like a beat: what cannot be read is no point, and sizes are limited before anything is unpacked.
+`steps` and `up` (tenths of seconds since the start of the agent) hold the first value, then differences. On the server
+the object is untrusted input, like a beat: what cannot be read is no point, and sizes are limited before anything is
+unpacked.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from supervisor.contract.heartbeat import MAX_COUNT, is_count, is_metric_name, is_number
+from supervisor.contract.heartbeat import MAX_COUNT, is_count, is_metric_name
 
 VERSION = 1
 MAX_NAMES = 64  # metrics of one attempt; further names are counted only
@@ -145,7 +146,7 @@ def encode(series: Series) -> bytes:
             "name": name,
             "reports": curve.reports,
             "steps": _differences([point[0] for point in curve.points]),
-            "up": [round(value, 1) for value in _differences([round(point[1], 1) for point in curve.points])],
+            "up": _differences([round(10 * point[1]) for point in curve.points]),
             "values": [_value(point[2]) for point in curve.points],
         }
         for name, curve in series.curves.items()
@@ -217,17 +218,16 @@ def _curve(row: Mapping[str, Any]) -> Kept:
 
 def _plain(steps: List[Any], up: List[Any], values: List[Any]) -> Optional[Tuple[Point, ...]]:
     """All points at once; None where any of them must be looked at."""
-    numbers = {int, float}
-    if {*map(type, steps)} != {int} or not {*map(type, up)} <= numbers or not {*map(type, values)} <= numbers:
+    if {*map(type, steps)} | {*map(type, up)} != {int} or not {*map(type, values)} <= {int, float}:
         return None
-    if min(steps) < 0 or sum(steps) > MAX_COUNT or _largest(up) > MAX_UP_S:
+    if min(steps) < 0 or sum(steps) > MAX_COUNT:
         return None
     if _largest(values) > 1e300 or not math.isfinite(sum(values)):
         return None
-    at_s = [round(up_s, 1) for up_s in accumulate(up)]
-    if _largest(at_s) > MAX_UP_S:
+    tenths = list(accumulate(up))
+    if _largest(tenths) > 10 * MAX_UP_S:
         return None
-    return tuple(zip(accumulate(steps), at_s, map(float, values)))
+    return tuple(zip(accumulate(steps), [tenth / 10 for tenth in tenths], map(float, values)))
 
 
 def _largest(values: List[Any]) -> Any:
@@ -237,16 +237,16 @@ def _largest(values: List[Any]) -> Any:
 
 
 def _checked(steps: List[Any], up: List[Any], values: List[Any]) -> Iterator[Point]:
-    step, up_s = 0, 0.0
-    for more, later_s, value in zip(steps, up, values):
-        if not is_count(more) or not is_number(later_s):
+    step, tenths = 0, 0
+    for more, later, value in zip(steps, up, values):
+        if not is_count(more) or type(later) is not int:
             return
-        step, up_s = step + more, up_s + later_s
-        if not is_count(step) or abs(up_s) > MAX_UP_S:
+        step, tenths = step + more, tenths + later
+        if not is_count(step) or abs(tenths) > 10 * MAX_UP_S:
             return
         number = _WORDS.get(value) if isinstance(value, str) else float(value) if is_finite(value) else None
         if number is not None:
-            yield step, round(up_s, 1), number
+            yield step, tenths / 10, number
 
 
 def _count(value: Any) -> Optional[int]:

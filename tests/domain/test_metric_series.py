@@ -166,10 +166,11 @@ def test_absurd_contents_are_no_points() -> None:
         return {"name": name, "reports": reports, "steps": steps, "up": up, "values": values}
 
     rows: list[object] = [
-        curve("loss", [1, 1, 1], [0.1, 0.1, 0.1], [1, "one", True]),
+        curve("loss", [1, 1, 1], [1, 1, 1], [1, "one", True]),
         curve("back", [5, -1, 1], [0, 1, 1], [1, 2, 3]),
-        curve("late", [1, 1], [1e12, 0], [1, 2], reports=-1),
+        curve("late", [1, 1], [10**12, 0], [1, 2], reports=-1),
         curve("short", [1], "text", [1]),
+        curve("between", [1, 1], [1, 0.5], [1, 2]),
         curve("x" * 65, [1], [1], [1]),
         curve("", [1], [1], [1]),
         curve("tab\t", [1], [1], [1]),
@@ -186,6 +187,7 @@ def test_absurd_contents_are_no_points() -> None:
         "back": ((5, 0.0, 1.0),),
         "late": (),
         "short": (),
+        "between": ((1, 0.1, 1.0),),
         "huge": (),
     }
 
