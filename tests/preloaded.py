@@ -30,7 +30,8 @@ def _import_all() -> None:
 
 
 _import_all()
-# Each daemon with local machines compiles the agent after its start: the same bytes give the same archive.
+# Each daemon with local machines builds and compiles the agent at its start: the same sources give the same archive.
+agent_archive.build_agent = cache(agent_archive.build_agent)
 agent_archive.compiled = cache(agent_archive.compiled)
 agent_archive.compiled(agent_archive.build_agent())
 gc.collect()
