@@ -96,6 +96,8 @@ def doors(daemon: Daemon) -> list[str]:
             f"{base}/launch",
             f"{base}/cost",
             f"{base}/beats",
+            f"{base}/metrics",
+            f"/v1/compare?run_id={run['run_id']}",
         ]
         paths += [f"{base}/console", f"{base}/console?after=-1048576", f"{base}/console?source=cloud_logging"]
         paths += [f"{base}/events?limit=500&cloud=true"]
