@@ -115,11 +115,11 @@ class House:
         files = [f"{run}/files/{logs[0]['path']}"]
         of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost", "/gates"]
         of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login"]
-        of_run += ["/teardown", "/diagnosis"]
+        of_run += ["/teardown", "/diagnosis", "/metrics"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
             "/v1/machines?all=true", "/v1/gpus", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
-            "/v1/providers", "/v1/incidents",
+            "/v1/providers", "/v1/incidents", f"/v1/compare?run_id={self.mine}&run_id={self.theirs}",
             f"/v1/code/{self.bundle}", "/v1/webhooks", f"/v1/webhooks/{self.webhook}",
             f"/v1/webhooks/{self.webhook}/deliveries", "/v1/events?newest_first=true&limit=500", *files,
             *[run + more for more in of_run], f"/v1/runs/{self.theirs}", *self.pages(), "/v1/doctor",

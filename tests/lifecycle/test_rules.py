@@ -165,9 +165,10 @@ def test_slow_runs_have_hints_by_their_figures() -> None:
     starved = {"mount__data": "nfs4", "window__io_pressure": 52.0, "window__gpu_util": 27.0}
     assert hints(**starved) == {"U8.mount"}
     assert hints(**{**starved, "window__gpu_util": 90.0}) == set()
-    slowed = {"window__clock_reasons": 64, "window__steps_share": 0.4}
+    slowed = {"window__clock_reasons": 64, "window__steps_share": 0.6}
     assert hints(**slowed) == {"U23.throttled"}
     assert hints(**{**slowed, "window__clock_reasons": 4}) == set(), "a limit of power that a person set"
+    assert hints(window__clock_reasons=4, window__steps_share=0.4) == {"METRIC.halved"}
     assert hints(window__card_others_bytes=4 * GIB, window__steps_share=0.5) == {"GEN7.shared"}
     assert hints(step__from=4000, step__first_after_restore=10) == {"RESUME.ignored"}
     assert hints() == set()

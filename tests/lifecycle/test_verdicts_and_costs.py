@@ -79,11 +79,6 @@ EXCEPTIONS = (
         lambda rule: rule.id == "U28.start", (FIRST, NEWER, UNREPAIRED), Kind.FREE,
     ),
     Agreed(
-        "words that only may mean a known error end no run that has got further: the identical spec is repeated",
-        lambda rule: (rule.cause, rule.retry, rule.certainty) == (Cause.USER_ERROR, Retry.NEVER, Certainty.LIKELY),
-        (NEWER,), Kind.USER,
-    ),
-    Agreed(
         "an unknown error of the command is repeated only where the attempt got further",
         lambda rule: rule.id == "CODE.exit", (FIRST, UNREPAIRED, AGAIN), Kind.FINAL,
     ),
