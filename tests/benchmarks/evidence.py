@@ -23,6 +23,8 @@ from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.reconciler.acting import records
 from tests.benchmarks import house, scene
 from tests.benchmarks.row import Bench, Figure, Row, Size
+from tests.diagnosis.cases import load
+from tests.diagnosis.measuring import measure
 from tests.waiting import wait_for
 
 FAILS = """
@@ -69,4 +71,13 @@ def _compose_s(objects: Path, run_id: str) -> float:
     return time.perf_counter() - began
 
 
-BENCHES = (Bench(kept, (Row("evidence_s", "s", target=1.0),)),)
+def judged(size: Size) -> Mapping[str, Figure]:
+    """One verdict after another on the labeled corpus, the findings included."""
+    figures = measure(load())
+    return {"diagnose_p99_ms": Figure(figures.milliseconds(), note={"cases": len(figures.judged)})}
+
+
+BENCHES = (
+    Bench(kept, (Row("evidence_s", "s", target=1.0),)),
+    Bench(judged, (Row("diagnose_p99_ms", "ms", target=5.0),)),
+)
