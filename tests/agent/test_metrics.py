@@ -305,6 +305,37 @@ def test_a_number_in_a_name_may_count_epochs(stops: Stops) -> None:
     assert stops.watch.held(5, changed_at=1000.0 + stops.up_s + 0.1) is None
 
 
+def test_an_epoch_after_a_skipped_step_is_no_step_of_that_time(stops: Stops) -> None:
+    """Broken variant: mixed precision skipped the steps 3 to 7, and the checkpoints epoch-3.pt to epoch-6.pt, hours
+    later, were dropped for it."""
+    stops.report({2: 2.0, 3: math.inf, 4: math.inf, 7: 1.9})
+    finite_at = 1000.0 + stops.up_s
+    assert stops.watch.held(3, changed_at=finite_at - 5.0), "of that time"
+    stops.report({5000: 1.5, 9000: 1.4})
+    assert stops.watch.held(3, changed_at=finite_at + 9.0) == ""
+    assert stops.watch.held(3), "a step that was announced is one"
+
+
+def test_an_epoch_after_the_training_went_back(stops: Stops) -> None:
+    """It loads its own checkpoint, and goes on from there. Broken variant: until it was past that step, each of its
+    checkpoints was dropped, because it was younger than the first value that was not finite."""
+    stops.report({10_000: NO, 5000: 2.0, 6000: 2.0})
+    assert stops.watch.held(2, changed_at=1000.0 + stops.up_s - 1.0) == ""
+    assert stops.watch.held(10_000), "this file is of the first time"
+    stops.report({10_500: NO, 10_600: NO})
+    assert stops.watch.held(3, changed_at=1000.0 + stops.up_s - 1.0), "it is not finite again"
+    assert stops.watch.held(2, changed_at=1000.0 + stops.up_s - 25.0) == "", "of the time between"
+
+
+def test_a_watched_metric_is_followed_whatever_its_place(stops: Stops) -> None:
+    """Broken variant: a training with a norm of each layer had too many names, and its NaN was not seen."""
+    for at in range(NAMES):
+        stops.report({1: 0.5}, name="norm/%d" % at)
+    stops.report(dict.fromkeys(range(2, 12), NO))
+    assert stops.watch.held(2)
+    assert len(stops.lasting) == 1
+
+
 DIVERGES = """
 import os, signal, time
 import spot_progress

@@ -37,7 +37,7 @@ LASTING, LASTING_S = 5, 30.0
 SAME, SAME_S = 100, 600.0
 CONSTANT = ("val", "eval", "test", "dev", "best", "scale", "weight", "coef", "lr", "rate", "epoch", "step", "count")
 READ_S = 1.0  # a report is read this much later at most
-NAMES = 64  # metrics that are followed; further names of a training that makes new ones all the time are not
+NAMES = 64  # metrics that are followed, beside the watched ones: a training may make new names all the time
 Watched = Mapping[str, Mapping[str, str]]
 STOP = "stop"
 
@@ -45,16 +45,20 @@ STOP = "stop"
 @dataclass(frozen=True)
 class _Hold:
     """Checkpoints from `odd.step` on are held back. `until`: those of this step and later ones are free again; None =
-    none is. `seen_at`: wall time. `row`: so many reports in a row were not finite, since `row_up_s`."""
+    none is. `seen_at`, `finite_at`: wall times of the first value that was not finite, and of the first one after it
+    that was. `row`: so many reports in a row were not finite, since `row_up_s`."""
 
     odd: OddMetric
     seen_at: float
     row: int
     row_up_s: float
     until: Optional[int] = None
+    finite_at: Optional[float] = None
     lasts: bool = False
 
     def holds(self, step: int, changed_at: Optional[float]) -> bool:
+        if changed_at is not None and self.finite_at is not None and changed_at > self.finite_at:
+            return False  # its number may count epochs, and then be one of these steps
         if self.until is not None:
             return self.odd.step <= step < self.until
         return step >= self.odd.step or (changed_at is not None and changed_at > self.seen_at - READ_S)
@@ -89,7 +93,7 @@ class MetricWatch:
         before = dict(self._odd)
         for name, value in _values(metrics, nonfinite):
             self.has_any = True
-            if name not in self._finite and len(self._finite) >= NAMES:
+            if name not in self._finite and len(self._finite) >= NAMES and name not in self._watched:
                 continue
             if math.isfinite(value):
                 self._is_finite(name, step, value)
@@ -102,13 +106,13 @@ class MetricWatch:
     def held(self, step: int, changed_at: Optional[float] = None) -> Optional[str]:
         """Why a checkpoint of this step may not be used; "" = it may; None = its reports are not read yet.
         `changed_at`: wall time of its last change, where its step is only a number in its name."""
+        read_step, read_at = self._read or (-1, 0.0)  # before the holds: `add` writes it after them
         for name, hold in self._holds.items():
             if hold.holds(step, changed_at):
                 word = "infinite" if hold.odd.kind == INF else "NaN"
                 return "%s is %s since step %d" % (name, word, hold.odd.step)
         if not self._stops:
             return ""
-        read_step, read_at = self._read or (-1, 0.0)
         return "" if read_step >= step and (changed_at is None or read_at > changed_at) else None
 
     def signs(self) -> Mapping[str, Any]:
@@ -132,6 +136,8 @@ class MetricWatch:
         hold, up_s = self._holds.get(new.name), new.up_s
         if hold is None or not (hold.lasts or (hold.until is None and hold.odd.step <= new.step)):
             hold = _Hold(new, self._wall(), 0, up_s)
+        elif hold.finite_at is not None:  # the training went back, and it is not finite again
+            hold = replace(hold, seen_at=self._wall(), finite_at=None)
         row, row_up_s = (hold.row + 1, hold.row_up_s) if hold.row else (1, up_s)
         lasts = hold.lasts or (row >= LASTING and up_s - row_up_s >= LASTING_S)
         self._holds = {**self._holds, new.name: replace(hold, row=row, row_up_s=row_up_s, lasts=lasts)}
@@ -143,7 +149,8 @@ class MetricWatch:
         hold = self._holds.get(name)
         if hold is not None and not hold.lasts and hold.until is None:
             until = step if step >= hold.odd.step else None  # else the training went back, and may repeat that step
-            self._holds = {**self._holds, name: replace(hold, row=0, until=until)}
+            finite_at = self._wall() if hold.finite_at is None else hold.finite_at
+            self._holds = {**self._holds, name: replace(hold, row=0, until=until, finite_at=finite_at)}
 
     def _is_finite(self, name: str, step: int, value: float) -> None:
         odd = self._odd.get((name, NAN))
