@@ -239,3 +239,11 @@ def test_two_preemptions_leave_no_overlap_and_no_gap(rig: Rig) -> None:
 )
 def test_what_a_later_attempt_did_again_does_not_count(begins: list[int], ends: "list[int | None]") -> None:
     assert last_counted(begins) == ends
+
+
+def test_metrics_that_cannot_be_stored_keep_no_end_back(rig: Rig) -> None:
+    """Broken variant: the agent waited for them without end, and the supervisor never heard that the run is done."""
+    (Path(rig.store.root) / runfiles.metrics(RIG_RUN, 1)).mkdir(parents=True)  # nothing can be written or read there
+    rig.start(*rig.toy("--steps", "3"))
+    assert rig.ended().phase == heartbeat.FINISHED
+    assert rig.baton.done is not None

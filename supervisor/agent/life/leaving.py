@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from dataclasses import replace
 from signal import SIGTERM
 from typing import Optional, Set, Tuple
 
 from supervisor.agent.facts.attempt_facts import names_python, python_of
-from supervisor.agent.life.parts import Parts
+from supervisor.agent.life.parts import Loop, Parts
 from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified, has_results
 from supervisor.agent.machine import repairs, vitals
 from supervisor.agent.machine.processes import kill_leftovers
@@ -34,6 +35,7 @@ KEEP_S = 60.0  # for the results at an end other than success; the supervisor wa
 NAMES_LOGGED = 20
 PERSON_WAIT_S = 60.0  # between tries while a person has to act
 FACTS_S = 3.0  # how long the facts may still take when everything else is saved
+SERIES_S = 10.0  # the same for the metrics: what is not stored then is in the beats
 LAST_BEAT_S = 5.0  # for the last beat and the baton, when the time for uploads is over
 _log = logging.getLogger("agent")
 
@@ -145,7 +147,8 @@ class Leaving:
         return parts.masker.text("%s: %s" % (kind, python or "not found"))
 
     def _save_rest(self) -> None:
-        """The last round of the checkpoint, log and metrics threads, until the time for uploads is over."""
+        """The last round of the checkpoint, log and metrics threads, until the time for uploads is over. Curves that
+        cannot be stored do not keep the end from the supervisor."""
         parts = self._parts
         parts.checkpoint_duty.finish()
         parts.log_duty.finish()
@@ -154,11 +157,16 @@ class Leaving:
         loops = (parts.checkpoint_loop, parts.log_loop, parts.series_loop)
         for loop in (*loops, parts.facts_loop):
             loop.finish()
-        while not all(loop.over for loop in loops) and not parts.uploads_over():
-            time.sleep(CHECK_S)
+        self._wait_for(parts.checkpoint_loop, parts.log_loop)
+        self._wait_for(parts.series_loop, longest_s=SERIES_S)
         parts.facts_loop.stop(FACTS_S if parts.end_reasons.ending is None else 0.0)
         for loop in loops:
             loop.stop()
+
+    def _wait_for(self, *loops: Loop, longest_s: float = math.inf) -> None:
+        until = time.monotonic() + longest_s
+        while not all(loop.over for loop in loops) and not self._parts.uploads_over() and time.monotonic() < until:
+            time.sleep(CHECK_S)
 
     def _save_last_results(self) -> None:
         """The results as they are now, for people: the next attempt starts from those of its checkpoint."""
