@@ -179,6 +179,23 @@ save("last", step)
 """
 
 
+def test_a_metric_that_is_reported_no_more_holds_nothing_for_ever(stops: Stops) -> None:
+    stops.report({7: NO})
+    stops.report(dict.fromkeys(range(8, 107), 1.0), name="acc")
+    assert stops.watch.held(106) != "", "99 reports without it"
+    stops.report({107: 1.0}, name="acc")
+    assert stops.watch.held(107) == ""
+    assert stops.watch.held(50) != "", "from the time when nobody knew"
+    stops.report({108: NO})
+    assert stops.watch.held(108) != ""
+
+
+def test_many_quick_reports_without_the_metric_show_nothing(stops: Stops) -> None:
+    stops.report({7: NO})
+    stops.report(dict.fromkeys(range(8, 900), 1.0), name="acc", every_s=0.1)
+    assert stops.watch.held(899) != "", "a minute and a half"
+
+
 def test_no_checkpoint_with_nan_becomes_the_pointer(rig: Rig) -> None:
     """Neither one of a step, nor the best, nor the last one after TERM; the training's own files stay. It saves before
     it reports."""

@@ -55,6 +55,13 @@ ASKING = ended(KILLED).run
 NOTHING_NEW = Observation(machine=Absent(), beat=Absent(), baton=Absent(), stop=Absent(), lookup=Absent())
 
 
+def test_where_the_spec_keeps_the_machine_of_a_failure_the_run_fails_and_the_machine_stays() -> None:
+    policy = replace(running().policy, on_failure="keep")
+    run = ended(FULL, running(policy=policy)).run
+    assert (run.status, run.cause, run.asks) == (Status.FAILED, Cause.DISK_FULL, False)
+    assert run.kept_until is not None
+
+
 @pytest.mark.parametrize("exit_", [KILLED, FULL])
 def test_such_an_end_asks_and_costs_nothing(exit_: Exit) -> None:
     run = ended(exit_).run

@@ -155,7 +155,7 @@ def test_a_metric_that_stays_so_stops_the_run(fields: "dict[str, object]") -> No
     assert after.stop is not None
     assert (after.stop.cause, after.stop.by_metric) == (Cause.USER_ERROR, True)
     assert [event.text for event in decision.events if event.kind == EventKind.STOP_REQUESTED] == [
-        f"{WORDS}. The run's `watch` ends it: no checkpoint from that step on is used."
+        f"{WORDS}. The run's `watch` ends it: no checkpoint that was saved since then is used."
     ]
     assert f"{WORDS}; the run's `watch` ends it" in status_text(after, NOW)
 

@@ -136,6 +136,7 @@ BUSY = replace(ELSEWHERE, zones={
     offer_key(place(zone)): ZoneRecord(1, NOW + 300, "no_capacity", "none") for zone in ZONES if zone != "us-east1-d"
 })  # fmt: skip
 OTHER_SHAPE = offers(place("us-east1-d"), Placement("gce", "us-east1", "us-east1-b", "n1-small", True))
+ON_DEMAND = offers(place("us-east1-d"), replace(place("us-east1-b"), spot=False))
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,10 @@ OTHER_SHAPE = offers(place("us-east1-d"), Placement("gce", "us-east1", "us-east1
             "that must save 2 times what it takes; a move saves 3 min 20 s of the 6 min 40 s",
         ),
         (trains(policy=replace(POLICY, limits=Limits(deadline=NOW + 600))), ELSEWHERE, "that must save 2 times"),
-        (trains(), BUSY, "no other zone has a free g2-standard-8 now"),
-        (trains(), offers(place("us-east1-d")), "no other zone has a free g2-standard-8 now"),
-        (trains(), OTHER_SHAPE, "no other zone has a free g2-standard-8 now"),
+        (trains(), BUSY, "no other zone has a free spot g2-standard-8 now"),
+        (trains(), offers(place("us-east1-d")), "no other zone has a free spot g2-standard-8 now"),
+        (trains(), ON_DEMAND, "no other zone has a free spot g2-standard-8 now"),
+        (trains(), OTHER_SHAPE, "no other zone has a free spot g2-standard-8 now"),
         (trains(moving=Moving(moved_at=NOW - 2 * H, pace=0.1)), ELSEWHERE, "it moved 2 h ago, and moves once in 6 h"),
         (
             trains(moving=Moving(moved_at=NOW - 9 * H, pace=1.9)),

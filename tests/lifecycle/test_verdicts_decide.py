@@ -370,12 +370,13 @@ def test_without_a_verdict_no_end_is_milder_or_repeated_more(cause: Cause) -> No
 
 def test_known_errors_only_end_what_the_user_did_not_name() -> None:
     assert rule_for(Cause.USER_ERROR, True, False, {KNOWN_ERROR}).kind == Kind.FINAL
-    known = replace(GUESS, cause=Cause.USER_ERROR, retry=Retry.NEVER)
+    known = replace(GUESS, cause=Cause.USER_ERROR, retry=Retry.NEVER, goes_on=False)
     for certainty in Certainty:
         holds = conditions(running(), replace(known, certainty=certainty), None, WORLD, NOW)
         assert (KNOWN_ERROR in holds) == (certainty != Certainty.HINT)
-    passing = replace(known, certainty=Certainty.LIKELY, retry=Retry.ONCE_IDENTICAL)
-    assert KNOWN_ERROR not in conditions(running(), passing, None, WORLD, NOW)
+    for passing in ({"retry": Retry.ONCE_IDENTICAL}, {"goes_on": None}):
+        verdict = replace(known, certainty=Certainty.LIKELY, **passing)
+        assert KNOWN_ERROR not in conditions(running(), verdict, None, WORLD, NOW)
     assert rule_for(Cause.USER_ERROR, True, True, ()).kind == Kind.USER
 
 

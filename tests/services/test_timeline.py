@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -25,13 +26,17 @@ def start(bed: Bed) -> float:
     start = bed.clock.now()
     for n in range(5):
         bed.clock.advance(10.0)
-        with bed.store.begin(bed.clock.now()) as tx:
-            run = tx.find(NAME)
-            assert run is not None
-            told = Event(EventKind.READINGS_DISAGREE, f"ours {n}")
-            tx.apply(Change(run, replace(run, detail=str(n)), (told,)), bed.clock.now())
+        happens(bed, n)
         bed.platform.events.append(cloud(bed.clock.now() + 5.0, n))
     return start
+
+
+def happens(bed: Bed, n: int) -> None:
+    with bed.store.begin(bed.clock.now()) as tx:
+        run = tx.find(NAME)
+        assert run is not None
+        told = Event(EventKind.READINGS_DISAGREE, f"ours {n}")
+        tx.apply(Change(run, replace(run, detail=str(n)), (told,)), bed.clock.now())
 
 
 def cloud(at: float, n: int, machine: str = "m-a1") -> PlatformEvent:
@@ -91,6 +96,13 @@ def test_a_line_of_theirs_at_the_very_moment_of_ours_is_on_one_page_only(bed: Be
     bed.platform.events = [cloud(start + 20.0, 8)]
     pages = [ask(bed, after=after, limit=1) for after in range(1, 7)]
     assert sum(texts(page).count("theirs 8") for page in pages) == 1
+
+
+def test_within_the_millisecond_of_the_clouds_times_ours_comes_first(bed: Bed, start: float) -> None:
+    bed.clock.advance(10.0007)
+    happens(bed, 5)
+    bed.platform.events = [cloud(math.floor(bed.clock.now() * 1000) / 1000, 5)]
+    assert texts(ask(bed))[-2:] == ["ours 5", "theirs 5"]
 
 
 def test_since_shows_both_from_then_on(bed: Bed, start: float) -> None:

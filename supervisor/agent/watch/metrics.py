@@ -34,6 +34,7 @@ from supervisor.contract.signs import FLAT, INF, INF_STAYS, NAN, NAN_STAYS, SPIK
 
 POINTS, LEAST, FACTOR, ABOVE_LARGEST = 50, 20, 10.0, 2.0
 LASTING, LASTING_S = 5, 30.0
+GONE, GONE_S = 100, 600.0  # a metric that so many reports in so long a time do not have is reported no more
 SAME, SAME_S = 100, 600.0
 CONSTANT = ("val", "eval", "test", "dev", "best", "scale", "weight", "coef", "lr", "rate", "epoch", "step", "count")
 READ_S = 1.0  # a report is read this much later at most
@@ -46,12 +47,15 @@ STOP = "stop"
 class _Hold:
     """Checkpoints from `odd.step` on are held back. `until`: those of this step and later ones are free again; None =
     none is. `seen_at`, `finite_at`: wall times of the first value that was not finite, and of the first one after it
-    that was. `row`: so many reports in a row were not finite, since `row_up_s`."""
+    that was. `row`: so many reports in a row were not finite, since `row_up_s`. `without`: so many reports since its
+    last value, at `last_up_s`, did not have the metric."""
 
     odd: OddMetric
     seen_at: float
     row: int
     row_up_s: float
+    last_up_s: float
+    without: int = 0
     until: Optional[int] = None
     finite_at: Optional[float] = None
     lasts: bool = False
@@ -91,14 +95,18 @@ class MetricWatch:
     def add(self, step: int, metrics: object, nonfinite: object) -> None:
         """One report. Both come from the training: anything may be in them."""
         before = dict(self._odd)
+        names = set()
         for name, value in _values(metrics, nonfinite):
             self.has_any = True
+            names.add(name)
             if name not in self._finite and len(self._finite) >= NAMES and name not in self._watched:
                 continue
             if math.isfinite(value):
                 self._is_finite(name, step, value)
             else:
                 self._is_not_finite(name, step, value)
+        for name in self._holds.keys() - names:
+            self._miss(name, step)
         self._read = step, self._wall()
         if self._odd != before:
             self._signs = self._made()
@@ -135,15 +143,25 @@ class MetricWatch:
     def _hold(self, new: OddMetric) -> None:
         hold, up_s = self._holds.get(new.name), new.up_s
         if hold is None or not (hold.lasts or (hold.until is None and hold.odd.step <= new.step)):
-            hold = _Hold(new, self._wall(), 0, up_s)
+            hold = _Hold(new, self._wall(), 0, up_s, up_s)
         elif hold.finite_at is not None:  # the training went back, and it is not finite again
             hold = replace(hold, seen_at=self._wall(), finite_at=None)
         row, row_up_s = (hold.row + 1, hold.row_up_s) if hold.row else (1, up_s)
         lasts = hold.lasts or (row >= LASTING and up_s - row_up_s >= LASTING_S)
-        self._holds = {**self._holds, new.name: replace(hold, row=row, row_up_s=row_up_s, lasts=lasts)}
+        self._holds = {
+            **self._holds,
+            new.name: replace(hold, row=row, row_up_s=row_up_s, last_up_s=up_s, without=0, lasts=lasts),
+        }
         if lasts and (new.name, NAN_STAYS) not in self._odd:
             kind = NAN_STAYS if hold.odd.kind == NAN else INF_STAYS
             self._odd[new.name, NAN_STAYS] = replace(hold.odd, kind=kind)
+
+    def _miss(self, name: str, step: int) -> None:
+        """A report without this metric. One that is never reported again must not hold checkpoints for ever."""
+        hold = replace(self._holds[name], without=self._holds[name].without + 1)
+        self._holds = {**self._holds, name: hold}
+        if hold.without >= GONE and self._up_s() - hold.last_up_s >= GONE_S:
+            self._release(name, step)
 
     def _release(self, name: str, step: int) -> None:
         hold = self._holds.get(name)

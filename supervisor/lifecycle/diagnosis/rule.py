@@ -80,7 +80,8 @@ class Sign:
 class Rule:
     """`id`: gotcha and a word. `sentence`: a template; a part in [brackets] is left out where one of its values is
     unknown. `likely_without`: signs of `requires` that lower the rule to likely where they were not read.
-    `goes_on`: the run can go on without a change of its code; None = by the retry class."""
+    `goes_on`: the run can go on without a change of its code; None = by the retry class. `may_pass`: nobody can say,
+    because what it met may be over later, such as a refusal of access or a full memory."""
 
     id: str
     gotchas: tuple[str, ...]
@@ -95,10 +96,13 @@ class Rule:
     remedies: tuple[str, ...] = ()
     likely_without: tuple[Sign, ...] = field(default=())
     goes_on: bool | None = None
+    may_pass: bool = False
 
     @property
     def can_go_on(self) -> bool | None:
         """None = not known."""
+        if self.may_pass:
+            return None
         if self.goes_on is not None:
             return self.goes_on
         return _GOES_ON.get(self.retry)

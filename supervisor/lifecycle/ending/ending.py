@@ -44,6 +44,7 @@ from supervisor.wording.figures import ended, pruned_text
 from supervisor.wording.forecast import asked_text, due_text
 from supervisor.wording.why import announced_facts
 
+KEEP = "keep"  # of `on_failure` and `on_success`
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
 DELETED_LIMIT = 3
@@ -92,7 +93,8 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     rule = rule_for(end.cause, is_newer, named, holds - {KNOWN_ERROR} if named else holds)
     if rule.only_if == FIRST_SIGNAL and after.attempt is not None:
         after = replace(after, attempt=replace(after.attempt, free=True))
-    if rule.kind == Kind.ASK and after.attempt is not None and end.verdict is not None:
+    asks = rule.kind == Kind.ASK and run.policy.on_failure != KEEP  # else the machine is kept for the person
+    if asks and after.attempt is not None and end.verdict is not None:
         after = replace(after, attempt=replace(after.attempt, verdict=replace(end.verdict, retry=Retry.ASK)))
     after = replace(
         after,
@@ -111,7 +113,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         decision = failed(after, *last, now, facts=facts)
         decision = replace(decision, run=keep_machine(decision.run, after.policy.on_failure, now))
         decision = after_events((ended_event(after, end, now, last=True),), decision)
-    elif rule.kind == Kind.ASK:
+    elif asks:
         decision = _ask(after, end, world, now)
     else:
         decision = _recover(after, end, rule, world, now)
@@ -218,7 +220,7 @@ def newest_checkpoint(run: Run) -> int | None:
 
 def keep_machine(run: Run, setting: str, now: float) -> Run:
     """Where `on_success` or `on_failure` says `keep`, the machine may stay for `keep_s`, shown with its price."""
-    if setting != "keep" or not run.retiring or run.attempt is None:
+    if setting != KEEP or not run.retiring or run.attempt is None:
         return run
     until = now + run.policy.keep_s
     kept = tuple(
@@ -287,7 +289,7 @@ def _last_reason(run: Run, end: End, rule: CauseRule, repeated: bool) -> tuple[C
     """(cause, detail) when the run ends with this attempt. `repeated`: its last failure was the same."""
     counters, limits = run.counters, run.policy.limits
     if rule.kind == Kind.ASK:
-        return None
+        return (end.cause, end.evidence) if run.policy.on_failure == KEEP else None
     if rule.kind == Kind.FINAL:
         return end.cause, end.evidence
     if repeated:

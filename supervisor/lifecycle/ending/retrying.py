@@ -56,7 +56,7 @@ def conditions(
         holds |= {OTHER_DRIVER, DRIVER_MISFIT}
     if verdict.cause == Cause.LAUNCH_REJECTED and verdict.retry == Retry.ONCE_AFTER_REPAIR:
         holds.add(DELIVERED_AGAIN)
-    if verdict.cause == Cause.USER_ERROR and verdict.retry == Retry.NEVER:
+    if verdict.cause == Cause.USER_ERROR and verdict.retry == Retry.NEVER and verdict.goes_on is False:
         holds.add(KNOWN_ERROR)
     return frozenset(each for each in holds if each not in ONCE or _key(each, step) not in run.once)
 

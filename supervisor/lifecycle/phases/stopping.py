@@ -37,7 +37,7 @@ def begin_stopping(run: Run, now: float) -> Decision:
     if run.stop.source == "api":  # the API wrote its event with the request
         return stopping
     if run.stop.by_metric:
-        text = f"{run.detail}. The run's `watch` ends it: no checkpoint from that step on is used."
+        text = f"{run.detail}. The run's `watch` ends it: no checkpoint that was saved since then is used."
         return replace(stopping, events=(new_event(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),))
     waits_for = "waiting for the final checkpoint"
     if run.live_attempt is None:

@@ -12,7 +12,6 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -152,9 +151,10 @@ def _time_of(parts: Parts, run_id: str, event_id: int, otherwise: float) -> floa
 def _merged(
     page: Sequence[StoredEvent], events: Sequence[EventShown], of_cloud: Sequence[tuple[float, EventShown]]
 ) -> list[EventShown]:
-    """By time. Each of the two keeps its own order, also where our clock was set back."""
+    """By time. Each of the two keeps its own order, also where our clock was set back. The cloud's times end with the
+    millisecond: within one, what we did comes before what the cloud records of it."""
     own = [(stored.at, event) for stored, event in zip(page, events, strict=True)]
-    return [event for _, event in heapq.merge(own, of_cloud, key=itemgetter(0))]
+    return [event for _, event in heapq.merge(own, of_cloud, key=lambda row: int(row[0] * 1000 + 0.01))]
 
 
 def _of_cloud(parts: Parts, run: Run, period: _Period) -> list[tuple[float, EventShown]]:

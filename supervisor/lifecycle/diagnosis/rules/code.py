@@ -31,12 +31,13 @@ def _own(
     where: Where = Where.CODE,
     certainty: Certainty = Certainty.CERTAIN,
     because: str = "",
+    may_pass: bool = False,
 ) -> Rule:
-    """Words with which the command ended by itself, and which only a change of the code or the spec helps against. The
-    first end of such a kind is still repeated where a newer checkpoint exists: the table of causes decides."""
+    """Words with which the command ended by itself, and which only a change of the code or the spec helps against.
+    `may_pass`: they may be over later; a command that got further is repeated once."""
     return Rule(
         name, gotchas, Tier.LOG, (BY_ITSELF, pattern), (), certainty, Cause.USER_ERROR, where, Retry.NEVER,
-        _ENDED + (f"; {because}" if because else "") + _WARNING, remedies,
+        _ENDED + (f"; {because}" if because else "") + _WARNING, remedies, may_pass=may_pass,
     )  # fmt: skip
 
 
@@ -72,11 +73,11 @@ RULES = (
     ),
     _own(
         "U35.tracker", ("U35",), cause_is("tracker_key"), ("add_secret",), where=Where.ACCOUNT,
-        certainty=Certainty.LIKELY,
+        certainty=Certainty.LIKELY, may_pass=True,
     ),
     _own(
         "0-B.access", ("0-B",), cause_is("hub_access", "permission"), ("grant_role", "add_secret"),
-        where=Where.ACCOUNT, certainty=Certainty.LIKELY,
+        where=Where.ACCOUNT, certainty=Certainty.LIKELY, may_pass=True,
     ),
     _own("U37.plot", ("U37",), cause_is("plot_size"), ("fix_reporting",), certainty=Certainty.LIKELY),
     _own(
@@ -96,15 +97,17 @@ RULES = (
         "U28.driver", ("U28",), cause_is("driver_old"), ("other_driver",), where=Where.IMAGE,
         because="the driver of the machine is too old for the CUDA of the image",
     ),
-    _own("U9.shared_memory", ("U9",), cause_is("shared_memory"), ("larger_shm",), certainty=Certainty.LIKELY),
+    _own("U9.shared_memory", ("U9",), cause_is("shared_memory"), ("larger_shm",), certainty=Certainty.LIKELY,
+         may_pass=True),
     _own(
         "U9.refused", ("U9",), cause_is("memory_refused", "memory_out"), ("less_at_once",), certainty=Certainty.LIKELY,
+        may_pass=True,
     ),
     _own("SLURM1.torn", ("SLURM1", "U6"), cause_is("torn_file"), ("save_at_step_end",), where=Where.DATA,
-         certainty=Certainty.LIKELY, because="a file that it reads was not written to its end"),
+         certainty=Certainty.LIKELY, because="a file that it reads was not written to its end", may_pass=True),
     _own(
         "U22.program", ("U22",), cause_is("cuda_program"), ("fix_code",), certainty=Certainty.LIKELY,
-        because="the program used the GPU wrongly; the card is not blamed",
+        because="the program used the GPU wrongly; the card is not blamed", may_pass=True,
     ),
 )  # fmt: skip
 
