@@ -14,7 +14,7 @@ from supervisor.domain.diagnosis.verdict import Retry
 from supervisor.domain.status import Status
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
 from supervisor.lifecycle.diagnosis.reading import of_end
-from supervisor.lifecycle.diagnosis.rules.table import KNOWN_ENDS
+from supervisor.lifecycle.diagnosis.rules.table import KNOWN_ENDS, RULES
 from supervisor.lifecycle.ending.ending import End
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.ending.retrying import conditions
@@ -25,20 +25,20 @@ from tests.diagnosis.mutations import unfed
 from tests.diagnosis.seen import evidence_of
 from tests.lifecycle.sample_runs import NOW, WORLD, attempt, run_in
 
-# Gotchas of errors that an outage, a right, a leak of memory or a file may be behind: after hours of work nobody knows.
-MAY_PASS = frozenset({"0-B", "U35", "U9", "SLURM1", "U22"})
 REPEATS = frozenset({Kind.FREE, Kind.PACED, Kind.INFRA, Kind.PAID, Kind.USER})  # any other kind ends the run or asks
 
 
 @dataclass(frozen=True)
 class Followed:
     """`row`: of the table of causes. `repeats`: another attempt follows by itself. `waits`: the rule that explains this
-    end waits for facts that nothing collects yet, so nobody can act on it."""
+    end waits for facts that nothing collects yet, so nobody can act on it. `may_pass`: by the rule that explains it,
+    what the command met may be over when it gets there again."""
 
     case: Case
     row: CauseRule
     repeats: bool
     waits: bool
+    may_pass: bool
 
     @property
     def expected(self) -> Expected:
@@ -48,9 +48,16 @@ class Followed:
 def followed(judged: Iterable[Judged]) -> list[Followed]:
     """Of the ends that the supervisor concludes from a beat, a record or a limit."""
     waiting = {rule.id for rule in unfed()} - {"SAME.twice"}  # the row of the run has the last failure
+    passing = {rule.id for rule in RULES if rule.may_pass}
     made = ((each, _row(each.case)) for each in judged)
     return [
-        Followed(each.case, row, row.kind in REPEATS and not _is_over(each.case), each.verdict.rule in waiting)
+        Followed(
+            each.case,
+            row,
+            row.kind in REPEATS and not _is_over(each.case),
+            waits=each.verdict.rule in waiting,
+            may_pass=each.verdict.rule in passing,
+        )
         for each, row in made
         if row is not None
     ]
@@ -96,9 +103,11 @@ def healthy_run_killed(each: Followed) -> bool:
 
 
 def user_bug_retried(each: Followed) -> bool:
-    """Without errors that may be over when the command gets there again."""
-    is_bug = each.expected.cause in OF_THE_USER and each.expected.retry == Retry.NEVER
-    return each.repeats and is_bug and each.expected.rule not in MAY_PASS
+    return not each.may_pass and bug_repeated(each)
+
+
+def bug_repeated(each: Followed) -> bool:
+    return each.repeats and each.expected.cause in OF_THE_USER and each.expected.retry == Retry.NEVER
 
 
 def free_failure_charged(each: Followed) -> bool:
@@ -119,7 +128,11 @@ ACTS: dict[str, Callable[[Followed], bool]] = {
 
 
 def dangers(ends: Iterable[Followed]) -> dict[str, list[str]]:
-    """Each dangerous end that would follow -> its cases. `without_facts`: free ends that nothing can tell apart yet."""
+    """Each dangerous end that would follow -> its cases. `without_facts`: free ends that nothing can tell apart yet.
+    `may_pass`: bugs by their label that are repeated once, because nobody knows whether they are over."""
     listed = list(ends)
     found = {name: [each.case.id for each in listed if is_it(each)] for name, is_it in ACTS.items()}
-    return found | {"without_facts": [each.case.id for each in listed if each.waits and each.expected.retry in FREE]}
+    return found | {
+        "without_facts": [each.case.id for each in listed if each.waits and each.expected.retry in FREE],
+        "may_pass": [each.case.id for each in listed if each.may_pass and bug_repeated(each)],
+    }

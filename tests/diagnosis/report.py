@@ -130,6 +130,7 @@ def table(figures: Figures, values: Mapping[str, Any]) -> str:
         )),
         *(f"| {_words(name)}, by what would follow | {values['acts'][name]} | 0 |" for name in ACTS),
         f"| free failures charged because nothing collects the facts yet | {values['acts']['without_facts']} | |",
+        f"| bugs repeated once after work, because what they met may be over | {values['acts']['may_pass']} | |",
         f"| verdicts surer than the evidence allows | {values['surer_than_the_evidence']} | |",
         f"| look-alikes taken for the rule that they resemble | {values['false_alarms']} | |",
         f"| cause right | {values['cause']:.1%} | ≥ 95 % |",

@@ -71,8 +71,8 @@ RULES = (
     ),
     _hint(
         "U25", "small_files",
-        (above("window.new_inodes_per_s", 100) | (below("window.read_bytes", 16_384) & above("window.reads_per_s",
-        1000)),),
+        ((below("window.read_bytes", 16_384) & above("window.reads_per_s", 1000))
+        | above("window.new_inodes_per_s", 100),),
         "many small files[: {window_reads_per_s} reads a second of {window_read_bytes} bytes]"
         "[; {window_new_inodes_per_s} new files a second]", "shard_files",
     ),
