@@ -45,16 +45,8 @@ LEFT = (
     SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
 )  # fmt: skip
 
-
-# Words in the last lines of a command that explain its end better than the very last line does.
-GPU_OOM_WORDS = ("CUDA out of memory", "OutOfMemoryError")
-DISK_FULL_WORDS = (
-    "No space left on device", "[Errno 28]", "Disk quota exceeded", "basic_ios::clear: iostream error",
-    "unexpected pos",
-)  # fmt: skip
 # Errors that only report the failure of another process.
 LAUNCHER_WORDS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "NCCL")
-WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
 
 NOT_FOUND_CODES = (126, 127)  # exit codes of a shell that could not start its command
 # The beginning of an exit's last line when the agent did not even look for the command: it could not enter the folder,

@@ -110,7 +110,7 @@ _ALL = (
     Kind("preempted", "the cloud preempted the machine; the run continues by itself"),
     Kind("recovered", "the run trains again, after an attempt that was lost"),
     Kind("hanging", "nothing of the command moves any more; it is ended if the next look finds the same"),
-    Kind("finding", "a watched metric is not finite or has jumped; or whether a run with a throttled GPU moves"),
+    Kind("finding", "a watched metric is not finite or has jumped; or a run with a throttled GPU will move, or stays"),
     Kind("stalled", "an attempt made no progress and is replaced"),
     Kind("attempt_ended", "an attempt ended for any other reason and the run continues; `details.cause` names it"),
     Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),

@@ -1,7 +1,7 @@
 """Incidents: several runs that ended within an hour and have something in common, as one record with one alert.
 
 An incident lasts until a person closes it, or until a day without another end where it stops no launch. Runs of several
-owners may be part of it: an owner sees the own ones alone, and closes it for them alone.
+owners may be part of it: an owner sees only runs of that owner, and closes it only for these.
 """
 
 from __future__ import annotations

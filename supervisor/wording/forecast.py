@@ -112,7 +112,7 @@ _ANSWERS = {
     Cause.KILLED: ("It was killed again at the same checkpoint", "Find out what sends the signal"),
     Cause.DISK_FULL: (
         "Its disk is full, and a new machine would fill up too",
-        "Free space, or stop it and resume it with a larger disk",
+        "Free space on that disk, or stop the run and resume it with a larger one",
     ),
 }
 
@@ -121,7 +121,7 @@ def asked_text(run: Run) -> str:
     """The question of a run that asks, and how to answer it."""
     what, advice = _ANSWERS.get(run.cause or Cause.UNKNOWN, ("Its attempt ended", "Decide"))
     go_on, stop = f"`spot retry {run.run_id}` lets it go on", f"`spot stop {run.run_id}` ends it"
-    return f"{what}. {advice}; then {go_on}, or {stop}."
+    return f"{what}. {advice}. {go_on}; {stop}."
 
 
 def next_action(run: Run, now: float) -> NextAction:

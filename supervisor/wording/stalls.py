@@ -158,7 +158,7 @@ _SLOW: Mapping[str, str] = {
     SMALL_FILES: "many small files: {new_inodes_per_s:,.0f} new ones a second (tar shards)",
     THREADS: "{threads:.0f} threads share {cpu_quota:g} cores, held back {throttled_share:.0f} % of the time "
     "(`OMP_NUM_THREADS`)",
-    SHARED: "others use {gib} GiB of the card, at {steps_share:.0f} % of its usual pace",
+    SHARED: "others use {gib} GiB of the card; the run is at {steps_share:.0f} % of its usual pace",
     DOWNLOAD: "a download stands still for {still}",
     HALVED: "its steps are at {steps_share:.0f} % of their usual pace",
 }

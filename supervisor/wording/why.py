@@ -258,9 +258,13 @@ def rule_text(verdict: Fields) -> str:
     return f"[{SEPARATOR.join(filter(None, [f'rule {rule}', page]))}]" if rule else ""
 
 
-def findings_text(findings: int, moves: bool = False) -> str:
-    """The end of the headline of an attempt that goes on. `moves`: its spec has `on_slow: move`, which acts."""
-    acts = "`on_slow: move` acts" if moves else "none of them acts"
+def findings_text(run: Run, findings: int) -> str:
+    """The end of the headline of an attempt that goes on. Findings never act, but settings of the spec may."""
+    acts = "none of them acts"
+    if run.stop is not None and run.stop.by_metric:
+        acts = "`nan: stop` acts"
+    elif run.moving.after_step is not None:
+        acts = "`on_slow: move` acts"
     return f"{plural(findings, 'finding')}; {acts}" if findings else "Nothing unusual was noticed"
 
 

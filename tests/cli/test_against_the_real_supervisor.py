@@ -39,7 +39,7 @@ def reported(run_cli, here: tuple[str, str]) -> None:
     assert [(name, step, attempt, value) for name, step, attempt, _, value in points] == [
         ("loss", "1", "1", "1.0"), ("loss", "2", "1", "0.5"), ("loss", "3", "1", "nan"), ("loss", "4", "1", "0.25"),
     ]  # fmt: skip
-    assert "loss was not finite at step 3." in run_cli("metrics", *here).err
+    assert "loss is not finite at step 3 for the first time." in run_cli("metrics", *here).err
     assert "The lowest loss: short-1, 0.25 at step 4." in run_cli("compare", "short-1", *here).lines
 
 

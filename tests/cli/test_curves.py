@@ -46,8 +46,8 @@ def test_what_is_not_finite_or_could_not_be_read_is_said(api, spot) -> None:
     assert "NaN at step 2" in ended.out
     assert ended.err.splitlines() == [
         "Attempt 1: It cannot be read now.",
-        "loss was not finite at step 2.",
-        "2 metrics more than the first 64 left out.",
+        "loss is not finite at step 2 for the first time.",
+        "Beyond the first 64, 2 metrics left out.",
     ]
 
 

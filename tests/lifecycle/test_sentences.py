@@ -220,7 +220,7 @@ def test_running_that_hangs_says_where_it_waits():
             ("threads", (64.0, 8.0, 0.3, 4.0)),
             "64 threads share 8 cores, held back 30 % of the time (`OMP_NUM_THREADS`)",
         ),
-        (("shared", (3.0 * 2**30, 0.7)), "others use 3.0 GiB of the card, at 70 % of its usual pace"),
+        (("shared", (3.0 * 2**30, 0.7)), "others use 3.0 GiB of the card; the run is at 70 % of its usual pace"),
         (("download", (200.0,)), "a download stands still for 3 min 20 s"),
     ],
 )

@@ -142,13 +142,13 @@ ON_DEMAND = offers(place("us-east1-d"), replace(place("us-east1-b"), spot=False)
 @pytest.mark.parametrize(
     ("run", "world", "why"),
     [
-        (trains(step=22_500), ELSEWHERE, "that must save 2 times what it takes; a move saves 4 min 10 s of the 8 min"),
+        (trains(step=22_500), ELSEWHERE, "a move must save 2 times what it takes; a move saves 4 min 10 s of the 8 min"),
         (
             trains(policy=replace(POLICY, limits=Limits(max_runtime_s=8100.0))),
             ELSEWHERE,
-            "that must save 2 times what it takes; a move saves 3 min 20 s of the 6 min 40 s",
+            "a move must save 2 times what it takes; a move saves 3 min 20 s of the 6 min 40 s",
         ),
-        (trains(policy=replace(POLICY, limits=Limits(deadline=NOW + 600))), ELSEWHERE, "that must save 2 times"),
+        (trains(policy=replace(POLICY, limits=Limits(deadline=NOW + 600))), ELSEWHERE, "a move must save 2 times"),
         (trains(), BUSY, "no other zone has a free spot g2-standard-8 now"),
         (trains(), offers(place("us-east1-d")), "no other zone has a free spot g2-standard-8 now"),
         (trains(), ON_DEMAND, "no other zone has a free spot g2-standard-8 now"),
@@ -208,5 +208,5 @@ def test_where_the_zones_fill_up_meanwhile_the_plan_waits_for_another_checkpoint
 
 def test_a_plan_that_does_not_pay_any_more_is_given_up() -> None:
     decision = decided(planned(), step=22_900, checkpoint_step=22_900)
-    assert decision.events[0].text.startswith(STAYS + "that must save")
+    assert decision.events[0].text.startswith(STAYS + "a move must save")
     assert (decision.run.moving.after_step, decision.run.status) == (None, Status.RUNNING)

@@ -23,7 +23,7 @@ from supervisor.wording.gates import GATE_NAMES
 
 _MEANING = {
     Status.PENDING: "accepted; the first machine is being chosen",
-    Status.WAITING: "no machine is available now; retried from time to time, costs nothing",
+    Status.WAITING: "no machine is available now, which is retried from time to time, or a person must decide; costs nothing",
     Status.LAUNCHING: "a machine is requested, or boots",
     Status.RUNNING: "the command runs, or its checkpoint is being restored",
     Status.RECOVERING: "an attempt ended; the next one is being placed",
@@ -44,8 +44,8 @@ _CAUSE_MEANING: Mapping[Cause, str] = {
     Cause.EXPIRED: "The machine reached the lifetime that the supervisor gave it.",
     Cause.TIME_LIMIT: "A time limit of the platform or of the computer ended the command.",
     Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
-    Cause.SUPERSEDED: "The agent stopped, because another attempt or nothing at all holds the run; or a run with "
-    "`on_slow: move` left a throttled GPU.",
+    Cause.SUPERSEDED: "The agent stopped, because the run belongs to another attempt, or to none any more; or a run "
+    "with `on_slow: move` left a throttled GPU.",
     Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
     Cause.NO_CAPACITY: "No machine was available.",
     Cause.QUOTA: "The quota of the account allows no such machine.",
@@ -92,7 +92,10 @@ _PAGE_END = (
     "`spot docs causes` writes this page from the tables of the code; do not edit it by hand."
 )
 _INTRO = "Every attempt and every run that ends has one of these causes. `spot why RUN` names it with its evidence."
-_FINDINGS = "`spot why RUN` shows these too. They are hints: nothing is ended, moved or charged for one of them."
+_FINDINGS = (
+    "`spot why RUN` shows these too. They are hints: by themselves they end, move and charge nothing. Two settings of a "
+    "spec act on what they show: `on_slow: move`, and `watch` with `nan: stop`."
+)
 _FINDING_HEAD = ("rule", "what is noticed", "what helps")
 _RULE_HEAD = ("rule", "how sure", "what it needs", "not if")
 _MADE = (

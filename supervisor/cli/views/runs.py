@@ -156,12 +156,12 @@ def metric_remarks(shown: Json, metrics: Sequence[Json]) -> list[str]:
     name, problems = safe(shown["run_id"]), [each for each in shown["attempts"] if each["problem"]]
     remarks = [f"Attempt {each['attempt']}: {safe(each['problem'])}" for each in problems]
     remarks += [
-        f"{safe(row['name'])} was not finite at step {count(row['odd_step'])}."
+        f"{safe(row['name'])} is not finite at step {count(row['odd_step'])} for the first time."
         for row in metrics
         if row["odd_step"] is not None
     ]
     if shown["names_left_out"]:
-        remarks.append(f"{plural(shown['names_left_out'], 'metric')} more than the first 64 left out.")
+        remarks.append(f"Beyond the first 64, {plural(shown['names_left_out'], 'metric')} left out.")
     if not metrics and shown["metrics"]:
         remarks.append(
             f"{name} has no such metric. It has: {safe(', '.join(row['name'] for row in shown['metrics']))}."

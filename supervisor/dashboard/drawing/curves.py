@@ -22,7 +22,6 @@ from supervisor.wording.figures import age_text, count_text, epoch, plural
 
 TIME, STEP = "time", "step"
 SMOOTHED = ("0.6", "0.9", "0.97")
-COLORS = 10  # lines of a chart of several runs; the next ones begin again, dashed
 MARKS_X, MARKS_Y = 5, 5
 
 

@@ -126,7 +126,6 @@ def ended_by(*numbers: int) -> Sign:
     return Sign(f"{names} ended the command", find, no=f"no {names} ended the command")
 
 
-FROM_OUTSIDE = ended_by(*OUTSIDE_SIGNALS)
 SENT_BY_US = Sign(
     "the agent ended the command",
     lambda evidence: MATCHED if evidence.exit is not None and evidence.exit.sent_by_us else None,
@@ -213,7 +212,7 @@ def left_says(*words: str) -> Sign:
         message = str(item.value)
         return Match({"message": message}, (quote_of(item),)) if contains(message, words) else None
 
-    return item_sign("left.message", f"the message says {words[0]}", test)
+    return item_sign("left.message", f"the message says {' or '.join(words)}", test)
 
 
 # --- the platform -----------------------------------------------------------------------------------------------------

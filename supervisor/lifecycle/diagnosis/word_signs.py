@@ -85,18 +85,6 @@ def steps_after(*patterns: str) -> Sign:
     return Sign("the training made {steps} after these words", find)
 
 
-def last_line_says(*words: str) -> Sign:
-    """The last telling line of an agent that sends no signs."""
-
-    def find(evidence: Evidence) -> Match | None:
-        end = evidence.exit
-        if end is None or not any(word in end.last_line for word in words):
-            return None
-        return failed(evidence)
-
-    return Sign(f"its last line says {words[0]}", find, no="its last line does not say so")
-
-
 def error_is_other(*words: str) -> Sign:
     """The exception that began the end has none of these words. Errors that only report another process do not
     count."""

@@ -200,13 +200,12 @@ def _living(run: Run, attempt: Attempt, now: float, differs: Sequence[formats.Js
     )
     noticed = findings(evidence)
     name = f"{run.run_id}, attempt {attempt.number}"
-    ending = words.findings_text(len(noticed), run.moving.after_step is not None)
     return {
         "run_id": run.run_id,
         "generation": attempt.generation,
         "attempt": attempt.number,
         "ended": False,
-        "text": f"{name}, has not ended. {status_text(run, now)} {ending}.",
+        "text": f"{name}, has not ended. {status_text(run, now)} {words.findings_text(run, len(noticed))}.",
         "verdict": None,
         "acted_on": None,
         "revised": False,

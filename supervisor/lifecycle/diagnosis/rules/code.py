@@ -5,14 +5,15 @@ from __future__ import annotations
 from supervisor.contract.heartbeat import NOT_FOUND_CODES
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
-from supervisor.lifecycle.diagnosis.rule import Rule, Sign, Tier
+from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
 from supervisor.lifecycle.diagnosis.signs import (
     BY_ITSELF,
     NOT_ENTERED,
     STARTED_JUST_NOW,
     WORKED_BEFORE,
     exit_code,
-    says,
+    item_sign,
+    quote_of,
 )
 from supervisor.lifecycle.diagnosis.word_signs import MODULE_IS_ELSEWHERE, cause_is, has_hit
 
@@ -20,6 +21,10 @@ _ENDED = "The command ended with {exit}[ after {ran}][: `{line}`]"
 # Errors that may be over at the next start.
 _PASSING = ("no_network", "rate_limited", "port_in_use", "disk_error", "no_threads")
 _WARNING = "[ (warning: {disk_warning})]"
+_IS_REPEATED = item_sign(
+    "repeat.same", "it failed in the same way at the same step as the last time", lambda item: Match({}, (quote_of(item),)),
+    "its last failure was another one",
+)  # fmt: skip
 
 
 def _own(
@@ -118,7 +123,7 @@ LAST = (
         _ENDED + "; a smoke would have shown it" + _WARNING, ("fix_code", "run_smoke"),
     ),
     Rule(
-        "SAME.twice", ("U27",), Tier.FIGURES, (BY_ITSELF, says("repeat.same")), (), Certainty.CERTAIN, Cause.USER_ERROR,
+        "SAME.twice", ("U27",), Tier.FIGURES, (BY_ITSELF, _IS_REPEATED), (), Certainty.CERTAIN, Cause.USER_ERROR,
         Where.CODE, Retry.NEVER, _ENDED + "; the same error at the same step as the last time", ("fix_code",),
     ),
     Rule(
