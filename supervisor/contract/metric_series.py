@@ -244,7 +244,7 @@ def _checked(steps: List[Any], up: List[Any], values: List[Any]) -> Iterator[Poi
         step, tenths = step + more, tenths + later
         if not is_count(step) or abs(tenths) > 10 * MAX_UP_S:
             return
-        number = _WORDS.get(value) if isinstance(value, str) else float(value) if is_finite(value) else None
+        number = _WORDS.get(value) if isinstance(value, str) else float(value) if _is_finite(value) else None
         if number is not None:
             yield step, tenths / 10, number
 
@@ -253,7 +253,7 @@ def _count(value: Any) -> Optional[int]:
     return value if is_count(value) else None
 
 
-def is_finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     """A number as JSON has it, however large; False for True."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False

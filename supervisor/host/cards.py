@@ -20,9 +20,9 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, 
 
 from supervisor.contract.cards import Aside, Card
 from supervisor.host import processes
-from supervisor.host.files import ACTION, Unreadable, read_json, write_json
+from supervisor.host.files import Unreadable, read_json, warn, write_json
 from supervisor.host.folders import NAME, Folder, Folders
-from supervisor.host.inspector import ENDED, MACHINE, Survey, end_processes
+from supervisor.host.inspector import ENDED, Survey, end_processes
 from supervisor.host.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.host.refusals import InUse, NoCapacity, Refused
 
@@ -55,10 +55,7 @@ class Quarantine:
             return
         kept = self._kept()
         for uuid in faults.keys() - kept.keys():
-            extra = {ACTION: "gpu_set_aside", MACHINE: folder.name}
-            import logging  # late, as in operations.py
-
-            logging.getLogger(__name__).warning("%s is %s. No run gets it.", uuid, faults[uuid].text, extra=extra)
+            warn("gpu_set_aside", "%s is %s. No run gets it.", uuid, faults[uuid].text, machine=folder.name)
         self._write({**faults, **kept})
         folder.forget_bad_gpus()
 
@@ -240,12 +237,8 @@ class Cards:
             parent, name = os.path.split(processes.folder_of(pid))
             if parent != str(self._folders.machines) or name in existing or not NAME.match(name):
                 continue
-            extra = {ACTION: "leftover_ended", MACHINE: name}
-            import logging  # late, as in operations.py
-
-            logging.getLogger(__name__).warning(
-                "Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra
-            )
+            text = "Process %d holds a GPU, but its machine %s is gone: ended."
+            warn("leftover_ended", text, pid, name, machine=name)
             end_processes(self._folders.folder(name), None)
             ended = True
         return ended

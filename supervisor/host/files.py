@@ -15,8 +15,6 @@ from typing import Any, Dict, Mapping, Optional
 
 from supervisor.contract.stores.durable import sync_folder
 
-ACTION = "action"  # a field of each log line: what happened, in one word
-
 
 class Unreadable(Exception):
     """A file or folder exists, or may exist, and cannot be read. It says nothing about the machine."""
@@ -72,14 +70,8 @@ def remove(path: Path) -> None:
             _open_folders(path)
             shutil.rmtree(path)
     except OSError as error:
-        import logging  # late, as in operations.py
-
-        logging.getLogger(__name__).warning(
-            "%s could not be removed: %s. It may contain output of a training: remove it by hand.",
-            path,
-            error,
-            extra={ACTION: "leftover_not_removed"},
-        )
+        text = "%s could not be removed: %s. It may contain output of a training: remove it by hand."
+        warn("leftover_not_removed", text, path, error)
 
 
 def _open_folders(path: Path) -> None:
@@ -96,3 +88,11 @@ def _open_folders(path: Path) -> None:
 def clause(words: object) -> str:
     """A foreign text as a part of our sentence: without the full stop at its end."""
     return str(words).rstrip(". \r\n\t")
+
+
+def warn(action: str, text: str, *values: object, machine: Optional[str] = None) -> None:
+    """A line of the log. `action`: what happened, in one word; `machine`: the name of the one it is about."""
+    import logging  # late, as in operations.py
+
+    extra = {"action": action} if machine is None else {"action": action, "machine": machine}
+    logging.getLogger(__name__).warning(text, *values, extra=extra)

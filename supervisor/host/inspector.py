@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from supervisor.host import processes
-from supervisor.host.files import ACTION, Unreadable
+from supervisor.host.files import Unreadable, warn
 from supervisor.host.folders import Folder, Folders, Job, Notice, Record
 from supervisor.host.processes import Identity, Process, Table
 
-MACHINE = "machine"  # a field of a log line
 KILL_WAIT_S = 10.0
 INSPECTION_KILL_WAIT_S = 1.0  # an inspection must not wait long for a process that cannot die; the next one continues
 STARTING, UP, ENDING, ENDED = "starting", "up", "ending", "ended"  # values of domain.machines.MachineState
@@ -176,14 +175,8 @@ def _best_effort(folder: Folder) -> Iterator[None]:
     except OSError as error:
         if not folder.path.exists():
             return  # released in the meantime: there is nothing left to write about
-        import logging  # late, as in operations.py
-
-        logging.getLogger(__name__).warning(
-            "The end of machine %s could not be written down: %s.",
-            folder.name,
-            error,
-            extra={ACTION: "machine_end_unwritten", MACHINE: folder.name},
-        )
+        text = "The end of machine %s could not be written down: %s."
+        warn("machine_end_unwritten", text, folder.name, error, machine=folder.name)
 
 
 def _preempted(notice: Notice, at: float) -> Record:

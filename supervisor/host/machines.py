@@ -15,12 +15,11 @@ from signal import SIGSTOP, SIGTERM
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from supervisor.host import processes, relaunching
-from supervisor.host.files import ACTION, Unreadable, clause, remove
+from supervisor.host.files import Unreadable, clause, remove, warn
 from supervisor.host.folders import Folder, Folders, Job, Notice
 from supervisor.host.inspector import (
     ENDED,
     KILL_WAIT_S,
-    MACHINE,
     Inspection,
     Inspector,
     Survey,
@@ -264,12 +263,8 @@ class Machines:
         try:
             self._keep(folder)
         except (OSError, Unreadable) as error:
-            extra = {ACTION: "gpu_set_aside", MACHINE: folder.name}
-            import logging  # late, as in operations.py
-
-            logging.getLogger(__name__).warning(
-                "Machine %s reported a bad GPU, and this was not saved: %s.", folder.name, error, extra=extra
-            )
+            text = "Machine %s reported a bad GPU, and this was not saved: %s."
+            warn("gpu_set_aside", text, folder.name, error, machine=folder.name)
         self.folders.archive(folder)
 
 

@@ -59,7 +59,7 @@ STOPPED = (
     planted("a code that failed at once in three runs", "G0 known_to_fail", "KNOWN_TO_FAIL", "spot incidents",
             audit={"known_failure": "the code 0a1b failed at once"}),
     planted("a host with two faults of its GPU", "G0 place_quarantined", "PLACE_QUARANTINED", "Use another machine",
-            audit={"quarantine": "the GPUs of gpu1 failed twice"}),
+            audit={"quarantine": "GPUs of two runs on gpu1 failed"}),
     planted("the driver is older than the image's CUDA", "G0 driver", "DRIVER_TOO_OLD", "an image for CUDA 11.8",
             audit={"driver_cuda": "11.8"}),
     planted("12.9 is older than 12.10", "G0 driver", "DRIVER_TOO_OLD", "newer driver",

@@ -82,7 +82,8 @@ async def stop_run(request: Request, run_id: str) -> Response:
     **WITH_KEY,
 )
 async def retry_run(request: Request, run_id: str) -> Response:
-    """Request the machine of a waiting run now, without the rest of its backoff. A run that asks goes on."""
+    """Request the machine of a waiting run now, without the rest of its backoff. A run that waits for the answer of
+    a person goes on."""
     return await _acted(request, run_id, retry(services_of(request).parts, caller_of(request)), None)
 
 

@@ -190,7 +190,7 @@ MetricNames = Annotated[
     Field(max_length=64, description="a metric; may be given several times"),
 ]
 MetricPoints = Annotated[
-    int, Field(ge=POINTS_LEAST, description="at most so many of each metric; above 2000 counts as 2000")
+    int, Field(ge=POINTS_LEAST, description="at most so many points of each metric; more than 2000 counts as 2000")
 ]
 
 

@@ -308,8 +308,8 @@ class RunSpec(Strict):
     on_slow: Annotated[
         Literal["off", "move"],
         Field(
-            description="of a run whose GPU is throttled: only the hint (off), or a move to another zone at its next "
-            "checkpoint, where that pays for the restart (move)"
+            description="`move`: a run whose GPU is throttled moves to another zone at its next checkpoint, when that pays "
+            "for the restart. `off`: it only gets the hint"
         ),
     ] = "off"
     on_success: Literal["release", "keep", "ask"] = "release"

@@ -168,8 +168,6 @@ def compare(
     comparison = client.get("/v1/compare", **query)
     if not emit(comparison, comparison["runs"], form, "run_id"):
         output.show(views.comparison_lines(comparison, names))
-        if comparison["best_checkpoint_run"]:
-            suggest(f"spot pull {safe(comparison['best_checkpoint_run'])} --kind checkpoints")
 
 
 def run_sections(run: Json, attempts: list[Json]) -> list[str]:

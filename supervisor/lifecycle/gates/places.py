@@ -121,7 +121,7 @@ def with_incidents(
     assigned = profile.host is not None and profile.host.cards is not None
     incident = None if assigned or place is None else host_incident(place, blocked)
     zone = "" if place is None else place.zone
-    quarantine = "" if incident is None else f"the GPUs of {zone} failed twice, which is incident {incident}"
+    quarantine = "" if incident is None else f"GPUs of two runs on {zone} failed, which is incident {incident}"
     return replace(audit, known_failure=failure_text(run, blocked), quarantine=quarantine)
 
 

@@ -196,7 +196,7 @@ def differences_of(parts: Parts, run: Run, attempts: Sequence[Attempt], attempt:
             if before is not None:
                 return known_facts.differences([(number, before), (attempt.number, facts)]), ""
     except StoreUnavailable:
-        return (), "the object store does not answer"
+        return (), "the object store does not respond"
     return (), ""
 
 
