@@ -308,8 +308,8 @@ class RunSpec(Strict):
     on_slow: Annotated[
         Literal["off", "move"],
         Field(
-            description="`move`: a run whose GPU is throttled moves to another zone at its next checkpoint, when that pays "
-            "for the restart. `off`: it only gets the hint"
+            description="`move`: a run whose GPU is throttled moves to another zone at its next checkpoint, when "
+            "that pays for the restart. `off`: it only gets the hint"
         ),
     ] = "off"
     on_success: Literal["release", "keep", "ask"] = "release"

@@ -123,7 +123,9 @@ def why(*, client: Client, form: str, run_id: str | None, attempt: int | None) -
 @click.command()
 @run_argument
 @click.option("-m", "--metric", "names", multiple=True, metavar="NAME", help="Only this metric; repeatable.")
-@click.option("--points", type=click.IntRange(10, 2000), default=2000, metavar="N", help="At most N points of each metric (2000).")
+@click.option(
+    "--points", type=click.IntRange(10, 2000), default=2000, metavar="N", help="At most N points of each (2000)."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="One line for each point: metric, step, attempt, time, value.")
 @output_options
 def metrics(
@@ -148,7 +150,7 @@ def metrics(
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @click.option("-g", "--group", metavar="NAME", help="The runs of this group (the first 20), instead of names.")
 @click.option("-m", "--metric", "names", multiple=True, metavar="NAME", help="Show this metric; repeatable.")
-@click.option("--by", metavar="METRIC", help="The metric by which a run is the best (default: a loss that most runs report).")
+@click.option("--by", metavar="METRIC", help="The metric by which a run is the best (default: a common loss).")
 @click.option("--better", type=click.Choice(["min", "max"]), help="Which values are better (default: by the name).")
 @output_options
 def compare(

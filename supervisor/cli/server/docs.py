@@ -23,7 +23,7 @@ from supervisor.wording.gates import GATE_NAMES
 
 _MEANING = {
     Status.PENDING: "accepted; the first machine is being chosen",
-    Status.WAITING: "no machine is available now, which is retried from time to time, or a person must decide; costs nothing",
+    Status.WAITING: "no machine is available now (retried from time to time), or a person must decide; costs nothing",
     Status.LAUNCHING: "a machine is requested, or boots",
     Status.RUNNING: "the command runs, or its checkpoint is being restored",
     Status.RECOVERING: "an attempt ended; the next one is being placed",
@@ -93,8 +93,8 @@ _PAGE_END = (
 )
 _INTRO = "Every attempt and every run that ends has one of these causes. `spot why RUN` names it with its evidence."
 _FINDINGS = (
-    "`spot why RUN` shows these too. They are hints: by themselves they end, move and charge nothing. Two settings of a "
-    "spec act on what they show: `on_slow: move`, and `watch` with `nan: stop`."
+    "`spot why RUN` shows these too. They are hints: by themselves they end, move and charge nothing. Two settings of "
+    "a spec act on what they show: `on_slow: move`, and `watch` with `nan: stop`."
 )
 _FINDING_HEAD = ("rule", "what is noticed", "what helps")
 _RULE_HEAD = ("rule", "how sure", "what it needs", "not if")

@@ -1,8 +1,8 @@
 """Incidents as readers see them, and the request of a person to close one.
 
 An incident may have runs of several owners. A caller sees only the caller's runs, and an incident without one of them
-does not exist for that caller. An owner closes it for these runs, an administrator for all. A machine that was set aside
-is everybody's: where runs of others are part of that incident, only an administrator closes it.
+does not exist for that caller. An owner closes it for these runs, an administrator for all. A machine that is set aside
+is kept from everybody: where runs of others are part of that incident, only an administrator closes it.
 """
 
 from __future__ import annotations

@@ -22,9 +22,11 @@ _ENDED = "The command ended with {exit}[ after {ran}][: `{line}`]"
 _PASSING = ("no_network", "rate_limited", "port_in_use", "disk_error", "no_threads")
 _WARNING = "[ (warning: {disk_warning})]"
 _IS_REPEATED = item_sign(
-    "repeat.same", "it failed in the same way at the same step as the last time", lambda item: Match({}, (quote_of(item),)),
+    "repeat.same",
+    "it failed in the same way at the same step as the last time",
+    lambda item: Match({}, (quote_of(item),)),
     "its last failure was another one",
-)  # fmt: skip
+)
 
 
 def _own(

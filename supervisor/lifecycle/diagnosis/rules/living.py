@@ -90,13 +90,13 @@ RULES = (
     _hint(
         "U21", "underfed", (above("window.gpu_util", 95), below("window.sm_clock_share", 0.5)
         | below("window.power_share", 0.4)),
-        "the GPU is busy without much work: used {window_gpu_util} %, at {window_sm_clock_share:a low part} of its clock",
-        "more_workers", excludes=(has_bits("window.clock_reasons", THROTTLING),),
+        "the GPU is busy without much work: used {window_gpu_util} %, at {window_sm_clock_share:a low part} of its "
+        "clock", "more_workers", excludes=(has_bits("window.clock_reasons", THROTTLING),),
     ),
     _hint(
         "GEN7", "shared", (above("window.card_others_bytes", 2**30), below("window.steps_share", 0.9)),
-        "others use {window_card_others_bytes} bytes of the card, and the steps are at {window_steps_share} of their usual "
-        "pace", "free_card",
+        "others use {window_card_others_bytes} bytes of the card, and the steps are at {window_steps_share} of their "
+        "usual pace", "free_card",
     ),
     _hint(
         "U12", "download", (above("window.download_still_s", 120),),
