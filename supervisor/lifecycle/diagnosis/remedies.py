@@ -115,7 +115,7 @@ REMEDIES: Mapping[str, tuple[str, bool, str]] = {
     "shard_files": ("tar shards of some 100 MB instead of small files", False, ""),
     "move_run": ("`on_slow: move` moves it at the next checkpoint", False, "on_slow"),
     "clip_gradients": ("clip the gradients", False, "gradient clipping"),
-    "check_update": ("check that the loss reaches the weights: no detached loss, frozen weights or learning rate of 0", False, ""),
+    "check_update": ("check whether the loss reaches the weights: detached, frozen, a learning rate of 0", False, ""),
     "resume_kept": ("`spot resume` goes on from the checkpoint before that step", False, ""),
     "resume_before": ("resume from a checkpoint before that step", False, ""),
     "report_metrics": ("report metrics with spot_progress: two lines", False, ""),
