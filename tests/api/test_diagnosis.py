@@ -143,7 +143,7 @@ def test_facts_that_cannot_be_read_are_named(client: Client, bed: Bed, monkeypat
 
     monkeypatch.setattr(bed.objects, "read", away)
     shown = client.get(PATH).json()
-    assert shown["unread"] == [{"name": "facts", "why": "the object store does not answer"}]
+    assert shown["unread"] == [{"name": "facts", "why": "the object store does not respond"}]
     assert shown["verdict"]["cause"] == "user_error"
 
 
