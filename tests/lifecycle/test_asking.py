@@ -71,7 +71,7 @@ def test_such_an_end_asks_and_costs_nothing(exit_: Exit) -> None:
     assert run.attempt is not None
     assert run.attempt.verdict is not None
     assert run.attempt.verdict.retry == Retry.ASK, "the verdict's word is what follows"
-    assert "`spot retry digits-7` lets it go on, or `spot stop digits-7` ends it" in needs_person(run)
+    assert "`spot retry digits-7` lets it go on; `spot stop digits-7` ends it" in needs_person(run)
     assert next_action(run, NOW).what == "needs you"
     reported = problem(run, NOW)
     assert reported is not None
