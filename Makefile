@@ -95,6 +95,11 @@ diagnose: env  ## Measure the verdicts on the labeled corpus: confusion matrix, 
 corpus: env agent  ## Make the missing cases of tests/diagnosis/corpus by real faults and from documented texts
 	@$(PY) -m tests.diagnosis.makers $(ARGS)
 
+# A machine with a card may have no network: without .venv any Python from 3.11 on will do.
+RECORDER ?= $(firstword $(wildcard $(PY)) python3)
+record-gpu:  ## Record cases of the corpus on an NVIDIA card; TORCH_PYTHONS="path..." names Pythons with torch
+	@$(RECORDER) -m tests.diagnosis.makers.recorded $(ARGS)
+
 fuzz: env  ## Fuzz the API with schemathesis, ten times as long as `make test`, with the boundary values of each field
 	$(PY) -m pytest -n 2 tests/api/test_conformance.py tests/api/test_fuzz.py --hypothesis-profile=fuzz --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
@@ -119,4 +124,4 @@ clean:  ## Remove built and cached files; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: house house-ratchet test demo demo-cloud replay bench campaign corpus diagnose fuzz agent screenshots openapi release-openapi lock clean
+.PHONY: house house-ratchet test demo demo-cloud replay bench campaign corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean

@@ -1,7 +1,8 @@
 /* A management library with made-up cards, so that the calls through ctypes are those of a real one: its structures
  * and constants are written down here once more, from nvml.h. FAKE_NVML_CARDS: how many (2). FAKE_NVML_MINORS: set =
  * cards have device files; else the driver does not say. FAKE_NVML_LOST: a file with the index of a card that is lost
- * while the file is there. FAKE_NVML_QUIET: set = no Xid is told. FAKE_NVML_UTIL: how busy card 0 is (90). Card 1 is of a kind without power readings and ECC. */
+ * while the file is there. FAKE_NVML_QUIET: set = no Xid is told. FAKE_NVML_UTIL: how busy card 0 is (90).
+ * FAKE_NVML_USED: MiB in use of card 0 (20000). Card 1 is of a kind without power readings and ECC. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,7 @@ int nvmlDeviceGetMemoryInfo_v2(device card, memory_v2 *found) {
     if (found->version != (sizeof(memory_v2) | 2u << 24)) return WRONG_VERSION;
     found->total = 24576ull << 20;
     found->reserved = 512ull << 20;
-    found->used = (20000ull + card->index) << 20;
+    found->used = ((getenv("FAKE_NVML_USED") ? strtoull(getenv("FAKE_NVML_USED"), NULL, 10) : 20000) + card->index) << 20;
     found->free = found->total - found->reserved - found->used;
     return SUCCESS;
 }

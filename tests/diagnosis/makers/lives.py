@@ -1,6 +1,7 @@
 """One attempt under the real agent on this machine, and the case that it makes.
 
-Names of folders, the machine's ids and its Python are replaced by general ones; nothing else is changed.
+Names of folders, the machine's ids, its Python and the ids of its cards are replaced by general ones; nothing else is
+changed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.waiting import wait_for
 
 PYTHON = "/opt/python/bin/python"  # what the corpus calls this machine's Python
 _IDS = re.compile(r'("(?:machine_id|boot_id|at_start|now)":\s*")([0-9a-f-]{32,40})(")')
+_CARD = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Life(Rig):
@@ -77,6 +79,7 @@ class Live:
     wrapper: Callable[[Life, ExitStack], tuple[str, ...]] = lambda life, stack: ()
     job: dict[str, Any] = field(default_factory=dict)
     stall: bool = False
+    alive: bool = False  # the case is the last beat before `act` returns, and the later part without its end: `windows`
     deadline_s: float = 60.0
 
 
@@ -84,35 +87,52 @@ def archive(folder: Path) -> Path:
     return with_bytecode(write_agent(folder / "plain.pyz"), folder / "agent.pyz")
 
 
-def make(live: Live, case_folder: Path, agent: Path) -> None:
-    """Live it and write it down."""
+def make(
+    live: Live,
+    case_folder: Path,
+    agent: Path,
+    *,
+    provenance: Mapping[str, str] | None = None,
+    names: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Live it and write it down. `provenance`: further lines, and another kind. `names`: further (private, general)."""
     with _life(agent) as life, ExitStack() as stack:
         life.wrapper = live.wrapper(life, stack)
         command = live.command(life)
         words = [command] if isinstance(command, str) else list(command)
         as_text = {"command": command} if isinstance(command, str) else {}
         life.start(*words, **{**live.job, **as_text})
-        if live.stall:
-            part, beat, cause = life.stalled(), None, Cause.STALLED
-            beat = wait_for(lambda: life.server.beats and life.server.beats[-1], 30, "a beat")
-            output, detail = life.output(), "no progress"
-        else:
-            live.act(life)
-            beat, cause, detail = life.ended(live.deadline_s), None, ""
-            part, output = life.part(), life.output()
-        made = document(beat, part, cause=cause, detail=detail)
-        data = _general(json.dumps(made), life)
-        provenance = {
+        made, output = _seen(live, life)
+        lines = {
             "kind": REAL,
             "fault": live.how or live.name,
-            "command": _general(command if isinstance(command, str) else " ".join(words), life)[:300],
+            "command": _general(command if isinstance(command, str) else " ".join(words), life, names)[:300],
             "kernel": platform.release(),
             "python": platform.python_version(),
             "cgroups": "v1" if os.path.isdir("/sys/fs/cgroup/memory") else "v2",
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            **(provenance or {}),
         }
-        write(case_folder, json.loads(data), _general(output.decode("latin-1"), life).encode("latin-1"), live.expected,
-              provenance)  # fmt: skip
+        data = json.loads(_general(json.dumps(made), life, names))
+        log = _general(output.decode("latin-1"), life, names).encode("latin-1")
+        write(case_folder, data, log, live.expected, lines)
+
+
+def _seen(live: Live, life: Life) -> tuple[Json, bytes]:
+    """The document and the output."""
+    if live.stall:
+        part = life.stalled()
+        beat = wait_for(lambda: life.server.beats and life.server.beats[-1], 30, "a beat")
+        return document(beat, part, cause=Cause.STALLED, detail="no progress"), life.output()
+    live.act(life)
+    if live.alive:
+        beat, output = life.server.beats[-1], life.output()
+        assert beat.exit is None, "it has ended"
+        assert beat.left is None, beat.message
+        life.ended(live.deadline_s)
+        return document(beat, {**(life.part() or {}), "exit": None, "left": None}), output
+    beat = life.ended(live.deadline_s)
+    return document(beat, life.part()), life.output()
 
 
 @contextmanager
@@ -125,12 +145,13 @@ def _life(agent: Path) -> Iterator[Life]:
             life.close()
 
 
-def _general(text: str, life: Life) -> str:
+def _general(text: str, life: Life, names: Sequence[tuple[str, str]] = ()) -> str:
     root = str(life.machine.parent)
     for private, general in (
         (str(life.machine), "/machine"),
         (root, "/home/user"),
         (life.archive, "/machine/agent.pyz"),
+        *names,
         (sys.executable, PYTHON),
         (os.path.realpath(sys.executable), PYTHON),
         (sys.base_prefix, "/opt/python"),
@@ -139,6 +160,7 @@ def _general(text: str, life: Life) -> str:
         (os.getcwd(), "/home/user/project"),
     ):
         text = text.replace(private, general)
+    text = _CARD.sub(lambda found: "GPU-" + _disguised(found[0]), text)
     return _IDS.sub(lambda found: found[1] + _disguised(found[2]) + found[3], text)
 
 
