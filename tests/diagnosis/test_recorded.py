@@ -14,9 +14,10 @@ import pytest
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS
 from tests.agent.nvml_library import CUDA, build
 from tests.diagnosis.cases import RECORDED, Case, load
-from tests.diagnosis.makers import recorded
+from tests.diagnosis.makers import card_scripts, recorded
 from tests.diagnosis.makers.composed.cards import full_text
 from tests.diagnosis.makers.recorded import Torch, mechanisms
+from tests.diagnosis.makers.real.memory import REPORT
 from tests.diagnosis.makers.situations import Mechanism, Story, cards, cases_of
 from tests.diagnosis.makers.variations import Variation
 from tests.diagnosis.measuring import Judged, judge
@@ -131,6 +132,14 @@ def test_an_error_of_the_application_is_no_fault_of_the_card(code: int, tmp_path
     )  # fmt: skip
     judged, _ = _judged("cards/recorded-assertion", tell, tmp_path)
     assert judged.right == (code not in HARDWARE_XIDS), judged.verdict
+
+
+def test_each_script_is_a_program() -> None:
+    """Most of them run on a machine with a card only."""
+    texts = {name: text for name, text in vars(card_scripts).items() if name.isupper() and isinstance(text, str)}
+    assert len(texts) == 10
+    for name in texts.keys() - {"NO_DEVICES"}:
+        compile(REPORT + texts[name], name, "exec")
 
 
 def test_two_versions_of_torch_record_the_full_card_twice() -> None:

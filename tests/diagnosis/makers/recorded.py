@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +33,19 @@ from supervisor.agent.machine.gpus import GpuReader
 from supervisor.contract.beat_telemetry import Gpus, decode
 from tests.diagnosis.cases import CORPUS, RECORDED, Case, Expected
 from tests.diagnosis.makers.answers import ALIVE, FINISHED, GPU_OOM, HELD, KILLED, KNOWN_ERROR, NO_GPU, not_
+from tests.diagnosis.makers.card_scripts import (
+    ASSERTION,
+    CAUGHT,
+    FULL,
+    HOLDER,
+    ILLEGAL,
+    KERNELS,
+    LAST_STEP,
+    LOAD,
+    NO_CARD,
+    NO_DEVICES,
+    PROBE,
+)
 from tests.diagnosis.makers.lives import PYTHON, Life, Live, archive, make
 from tests.diagnosis.makers.real.memory import REPORT
 from tests.diagnosis.measuring import judge
@@ -41,119 +55,6 @@ LOAD_S = 600.0
 IMPORT_S, LIFE_S, FREE_S = 120.0, 180.0, 60.0  # deadlines: to import torch, of a case, until the card is free
 FIGURES_S = 10.0  # between two lines of `figures`
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
-
-PROBE = """
-import json, os, sys, torch
-site = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
-card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
-print(json.dumps([torch.__version__, str(torch.version.cuda), card, sys.executable, site, sys.prefix, sys.base_prefix]))
-"""
-FULL = """
-import torch
-total = torch.cuda.mem_get_info()[1]
-layers = []
-while True:
-    layers.append(torch.empty(total // 64, dtype=torch.uint8, device="cuda"))
-"""
-# Holds memory until its standard input is closed, also by the end of the process that started it.
-HOLDER = """
-import sys, torch
-free = torch.cuda.mem_get_info()[0]
-mine = torch.empty(int(free * 0.7), dtype=torch.uint8, device="cuda")
-print("holding", flush=True)
-sys.stdin.read()
-"""
-KERNELS = """
-import torch
-one = torch.randn(8192, 8192, device="cuda")
-print("trains", flush=True)
-while True:
-    for _ in range(20):
-        one @ one
-    step += 1
-    spot_progress.report(step, total=10**6)
-"""
-ASSERTION = """
-import torch
-table = torch.zeros(4, device="cuda")
-print(table[torch.tensor([9], device="cuda")].cpu())
-"""
-# A kernel that writes to an address that nobody has, given to the driver as text: no compiler is needed. For
-# cards since Turing.
-ILLEGAL = '''
-import ctypes, torch
-KERNEL = b"""
-.version 6.3
-.target sm_75
-.address_size 64
-.visible .entry spoil() {
-    .reg .u64 %where;
-    .reg .u32 %what;
-    mov.u64 %where, 16;
-    mov.u32 %what, 1;
-    st.global.u32 [%where], %what;
-    ret;
-}
-"""
-torch.zeros(1, device="cuda")
-driver = ctypes.CDLL("libcuda.so.1")
-module, entry = ctypes.c_void_p(), ctypes.c_void_p()
-for result in (
-    driver.cuModuleLoadData(ctypes.byref(module), KERNEL),
-    driver.cuModuleGetFunction(ctypes.byref(entry), module, b"spoil"),
-    driver.cuLaunchKernel(entry, 1, 1, 1, 1, 1, 1, 0, None, None, None),
-):
-    if result:
-        sys.exit(f"the kernel did not start: {result}")
-torch.cuda.synchronize()
-'''
-CAUGHT = """
-import torch
-size = 2 * torch.cuda.mem_get_info()[1]
-while True:
-    try:
-        torch.empty(size, dtype=torch.uint8, device="cuda")
-        break
-    except RuntimeError as error:
-        size //= 4
-        print(error, "- retrying with a smaller batch", flush=True)
-for step in range(4, 12):
-    spot_progress.report(step, total=11)
-    time.sleep(0.1)
-print("done", flush=True)
-"""
-NO_CARD = """
-import torch
-torch.zeros(1, device="cuda")
-"""
-# The last step is reported while the card still computes.
-LOAD = """
-import torch
-one = torch.randn(8192, 8192, device="cuda", dtype=torch.float16)
-begun, seconds = time.monotonic(), float(sys.argv[1])
-while time.monotonic() < begun + seconds:
-    for _ in range(20):
-        one @ one
-    torch.cuda.synchronize()
-    step += 1
-    spot_progress.report(step, total=10**6)
-print("loaded", flush=True)
-spot_progress.report(10**6, total=10**6)
-while time.monotonic() < begun + seconds + 3:
-    one @ one
-    torch.cuda.synchronize()
-"""
-# The files of a container without the device: /dev has none of the card's.
-NO_DEVICES = """
-set -e
-mkdir -p "$0"
-mount -t tmpfs tmpfs "$0"
-for name in null zero full random urandom; do touch "$0/$name"; mount --bind "/dev/$name" "$0/$name"; done
-mkdir "$0/shm"
-ln -s /proc/self/fd "$0/fd"
-mount --rbind "$0" /dev
-exec "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -230,7 +131,9 @@ class _Holder:
                     [self._python, "-c", HOLDER], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT
                 )
             try:
-                wait_for(lambda: b"holding" in said.read_bytes() or self._process.poll() is not None, IMPORT_S, "it")
+                wait_for(
+                    lambda: b"holding" in said.read_bytes() or self._process.poll() is not None, IMPORT_S, "held memory"
+                )
             except AssertionError:
                 self.__exit__()
                 raise
@@ -261,7 +164,12 @@ def load(seconds: float) -> Mechanism:
     """Full load: the figures of a card that is busy with work, and slows down by itself if its settings say so."""
 
     def act(life: Life) -> None:
-        life.beat_with("the end of the load", lambda beat: beat.step == 10**6, seconds + LIFE_S)
+        """`wait_for` waits for ten minutes at most, which is too short for an import of torch besides."""
+        until = time.monotonic() + seconds + LIFE_S
+        while not (life.server.beats and life.server.beats[-1].step == LAST_STEP):
+            if life.agent.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"no end of the load was seen: {life.output()[-200:]!r}")
+            time.sleep(0.2)
 
     live = _trains(
         "load", not_(ALIVE, "U21", "U23"), LOAD, f"{seconds:.0f} s of matrix products", str(seconds),
