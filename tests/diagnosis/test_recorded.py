@@ -16,8 +16,8 @@ from tests.agent.nvml_library import CUDA, build
 from tests.diagnosis.cases import RECORDED, Case, load
 from tests.diagnosis.makers import card_scripts, recorded
 from tests.diagnosis.makers.composed.cards import full_text
-from tests.diagnosis.makers.recorded import Torch, mechanisms
 from tests.diagnosis.makers.real.memory import REPORT
+from tests.diagnosis.makers.recorded import Torch, mechanisms
 from tests.diagnosis.makers.situations import Mechanism, Story, cards, cases_of
 from tests.diagnosis.makers.variations import Variation
 from tests.diagnosis.measuring import Judged, judge
