@@ -49,7 +49,7 @@ class Sshd:
             self.make_key(key)
         shutil.copyfile(self.folder / "userkey.pub", self.folder / "authorized_keys")
         (self.folder / "authorized_keys").chmod(0o600)
-        self.port = _free_port()
+        self.port = free_port()
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's own folder; only root needs it
 
@@ -151,7 +151,7 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

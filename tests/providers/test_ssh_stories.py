@@ -23,6 +23,7 @@ from supervisor.remote.hosts import Host
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import alive
 from tests.providers.ssh_machines import SshSubject
+from tests.providers.sshd import free_port
 from tests.providers.stub_cards import StubCards
 from tests.waiting import wait_for
 
@@ -255,7 +256,7 @@ def test_a_changed_port_is_followed_when_the_configuration_names_it(lab: SshSubj
     machine = lab.up(request)
     host = lab.host(request)
     host.stop()
-    host.port = lab.hosts[1].port + 1 if lab.hosts[1].port < 60000 else lab.hosts[1].port - 1
+    host.port = free_port()
     host.start()
     lab.config.write_text("".join(each.config_lines() for each in lab.hosts))
     lab.known_hosts.write_text("".join(each.known_line() for each in lab.hosts))
