@@ -67,10 +67,11 @@ EATS = """
         cache = int(stat["total_inactive_file" if version_1 else "inactive_file"])
         return (int((group / used).read_text()) - cache) / int((group / limit).read_text())
 
-    while share() < 0.97:
-        held.append(bytearray(b"x" * (1 << 20)))
-    while not Path("GATE").exists():  # until a beat has shown it
-        time.sleep(0.02)
+    while not Path("GATE").exists():  # until a beat has shown it; what others give back in the meantime is filled too
+        if share() < 0.97:
+            held.append(bytearray(b"x" * (1 << 20)))
+        else:
+            time.sleep(0.02)
     while True:
         held.append(bytearray(b"x" * (8 << 20)))
 """
