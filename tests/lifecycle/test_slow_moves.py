@@ -149,6 +149,11 @@ ON_DEMAND = offers(place("us-east1-d"), replace(place("us-east1-b"), spot=False)
             "a move must save 2 times what it takes; a move saves 3 min 20 s of the 6 min 40 s",
         ),
         (trains(policy=replace(POLICY, limits=Limits(deadline=NOW + 600))), ELSEWHERE, "a move must save 2 times"),
+        (
+            trains(step=23_000, attempt=replace(LIVE, training_at=LIVE.requested_at)),
+            ELSEWHERE,
+            "a move must save 2 times",
+        ),
         (trains(), BUSY, "no other zone has a free spot g2-standard-8 now"),
         (trains(), offers(place("us-east1-d")), "no other zone has a free spot g2-standard-8 now"),
         (trains(), ON_DEMAND, "no other zone has a free spot g2-standard-8 now"),

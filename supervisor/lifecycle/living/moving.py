@@ -139,7 +139,8 @@ def _not_worth(run: Run, move: _Sum, now: float) -> str:
         return f"it moved {age_text(now - before.moved_at)} ago, and moves once in {age_text(PAUSE_S)}"
     if before.pace is not None and (move.usual is None or move.usual < BETTER * before.pace):
         return f"its last move brought no better pace than {rate_text(before.pace)}"
-    return "" if move.saves_s >= PAYS * move.takes_s else f"a move must save {PAYS:.0f} times what it takes"
+    pays = move.saves_s > 0 and move.saves_s >= PAYS * move.takes_s
+    return "" if pays else f"a move must save {PAYS:.0f} times what it takes"
 
 
 def _no_place(run: Run, world: World, now: float) -> str:
