@@ -15,6 +15,7 @@ STALLING_POLLS = 2  # one poll without progress may be a long step
 BEATS_PER_SILENCE = 3  # a silence limit must hold at least this many stored beats
 BOOT_MARGIN_S = 300.0  # what a boot needs beyond the wait for its GPU
 CUT_OFF_MIN_S = 3600.0
+MOST_SAVE_S = 3600.0  # a longer save waited for a store that was away
 STOP = "stop"  # of a metric: the run ends
 
 
@@ -155,6 +156,11 @@ def check_cut_off(cut_off_s: float) -> None:
             "cut_off_s", cut_off_s, "its minimum", bound=CUT_OFF_MIN_S,
             why="an outage of the store would end healthy trainings", cure=f"Set cut_off_s >= {CUT_OFF_MIN_S:g}.",
         )  # fmt: skip
+
+
+def leaving_s(save_s: float | None) -> float:
+    """What an agent needs to leave a machine: two checkpoints and a minute. None = no save was measured."""
+    return 2.0 * min(save_s or 0.0, MOST_SAVE_S) + 60.0
 
 
 def check_order(lower_name: str, lower: float, upper_name: str, upper: float, why: str) -> None:

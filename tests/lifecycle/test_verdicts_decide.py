@@ -274,6 +274,7 @@ def test_more_memory_says_by_which_figure(
         (Cause.PREEMPTED, None, 29.0, ""),  # 118 s: the usual 120 s are enough
         (Cause.PREEMPTED, 95.0, 95.0, ""),  # this one was warned so early already
         (Cause.PREEMPTED, None, None, ""),
+        (Cause.PREEMPTED, 4000.0, 9000.0, ""),  # a save of more than an hour makes no warning longer
     ],
 )
 def test_a_machine_that_needs_more_time_to_save_is_warned_earlier(

@@ -24,6 +24,7 @@ from supervisor.domain.causes import (
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import World
+from supervisor.domain.policies import leaving_s
 from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.wording.figures import age_text, gib_text
@@ -129,15 +130,10 @@ def changes_of_the_next(
         texts.append((f"The next machine gets at least a fifth more memory than {than}.", {"memory_bytes": used}))
     least_s, save_s = world.warnings_s.get(provider), after.files.checkpoint_s
     if least_s is not None:
-        wanted_s, had_s = (max(least_s, _warning_s(run.files.checkpoint_s)) for run in (after, before))
+        wanted_s, had_s = (max(least_s, leaving_s(run.files.checkpoint_s)) for run in (after, before))
         is_cut_off = after.counters.timed_out > before.counters.timed_out
         if is_cut_off or wanted_s > had_s:
             why = "the time limit cut this one off" if is_cut_off else f"a checkpoint takes {age_text(save_s or 0.0)}"
             text = f"The next machine is warned earlier before its end, because {why}."
             texts.append((text, {"save_s": save_s}))
     return tuple(Event(EventKind.REPAIRED, text, data=data) for text, data in texts)
-
-
-def _warning_s(save_s: float | None) -> float:
-    """Two checkpoints and a minute: a signal may come so early."""
-    return 2.0 * (save_s or 0.0) + 60.0

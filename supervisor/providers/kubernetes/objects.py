@@ -24,6 +24,7 @@ from typing import Any
 
 from supervisor.contract.identifiers import label_value, parse_launch_id
 from supervisor.domain.machines import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, RUNNER_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.policies import leaving_s
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, SecretRefused
 from supervisor.providers.kubernetes.settings import KubernetesSettings, labels_of, toleration
 
@@ -171,7 +172,7 @@ def grace_s(s: KubernetesSettings, checkpoint_s: float | None = None) -> int:
     use the place, so there is a limit. A setting is what the nodes give, and counts as it is."""
     if s.kubernetes_grace_s is not None:
         return math.ceil(s.kubernetes_grace_s)
-    return math.ceil(min(MOST_GRACE_S, max(GRACE_S, 2.0 * (checkpoint_s or 0.0) + 60.0)))
+    return math.ceil(min(MOST_GRACE_S, max(GRACE_S, leaving_s(checkpoint_s))))
 
 
 def _container(s: KubernetesSettings, request: LaunchRequest) -> Json:

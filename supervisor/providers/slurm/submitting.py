@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.policies import leaving_s
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, QuotaExceeded
 from supervisor.providers.slurm.settings import PLAIN_PATH
 
 SCRIPT = Path(__file__).with_name("batch_script.sh")
 WARNING_S = 120  # at least
-SLACK_S = 60.0  # the signal may come so early
 MOST_WARNING_S = 65535  # sbatch(1): --signal
 MOST_DOUBLINGS = 4
-MOST_CHECKPOINT_S = 3600.0  # a longer save waited for a store that was away
 MEMORY = re.compile(r"([1-9]\d{0,8})([KMGT]?)")
 UNITS = "KMGT"
 MEMORY_GROWS, MOST_GROWTHS = 1.2, 8
@@ -35,8 +34,7 @@ CONSOLE = "console.log"  # of a machine's folder
 def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: int = 0) -> int:
     """N: twice the measured time of a checkpoint and a minute. Twice as long for each attempt (`timed_out`) that Slurm
     had to end at its walltime, because the warning was too short. At most half of the walltime. None = not known."""
-    save_s = min(checkpoint_s or 0.0, MOST_CHECKPOINT_S)
-    wanted = max(WARNING_S, 2.0 * save_s + SLACK_S) * 2.0 ** min(timed_out, MOST_DOUBLINGS)
+    wanted = max(WARNING_S, leaving_s(checkpoint_s)) * 2.0 ** min(timed_out, MOST_DOUBLINGS)
     most = MOST_WARNING_S if walltime_s is None else min(MOST_WARNING_S, walltime_s / 2)
     return int(min(math.ceil(wanted), most))
 
