@@ -63,7 +63,7 @@ class _Kills(threading.Thread):
 
 
 def _figures(seen: Seen) -> dict[str, Any]:
-    """`mib_after_all_beats`: the median of the minute after each run has stored a new beat."""
+    """`mib_after_all_beats`: median of the minute after each run has stored a new beat; those that push have, too."""
     began = seen.kib[0][0]
 
     def mib(start_s: float, end_s: float) -> float:
