@@ -71,7 +71,7 @@ check-openapi: env
 # Five workers on two cores: tests of real processes wait more than they compute.
 WORKERS := 5
 test: env agent  ## Run the whole suite, on SQLite and on a real PostgreSQL; ARGS="..." goes to pytest
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --durations=10 $(ARGS)
 
 demo: env agent  ## Run a real training through five failures to the same model
 	@$(PY) -m examples.demo

@@ -42,7 +42,7 @@ if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_ME
 
 gc.disable()  # until all tests are collected: what is imported stays
 
-pytest_plugins = ["tests.integration.postgres_server", "tests.scheduling"]
+pytest_plugins = ["tests.integration.postgres_server", "tests.workers"]
 
 refuse_the_network()
 
@@ -64,7 +64,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Also in the process that only hands out the tests."""
     gc.enable()
 
 

@@ -1,13 +1,14 @@
 """Supervisors and commands under test are forks of a process that has imported everything.
 
-A start of Python that imports the supervisor costs more than a second of CPU, a fork of it some 30 ms. Each worker of
-pytest has one fork server, which is the standard library's. The fork runs the same module with the same arguments,
+A start of Python that imports the supervisor costs more than a second of CPU, a fork of it some 30 ms. All workers of
+the tests share one fork server, which is the standard library's. The fork runs the same module with the same arguments,
 environment and log as `python -m` does.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import runpy
 import signal
@@ -16,9 +17,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.preloaded"])
+
+
+def share() -> None:
+    """Start the fork server, for this process and its forks: they cannot look after a process of their parent."""
+    server: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    server.ensure_running()
+    server.ensure_running = lambda: None
 
 
 def _become(

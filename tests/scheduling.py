@@ -1,18 +1,17 @@
-"""Which worker runs which tests: a file belongs to one worker, and so does a group (`xdist_group`).
+"""Which tests a worker runs together, and in which order: a file belongs to one worker, and so does a group
+(`xdist_group`).
 
-What a file prepares (fixtures of a module, caches, strategies) is then prepared once, and the controller has less to
-send. Two things keep both cores busy: files that mostly wait for processes alternate with those that mostly compute,
-and the dearest of each kind come first, so that none is left alone at the end.
+What a file prepares (fixtures of a module, caches, strategies) is then prepared once. Two things keep both cores busy:
+files that mostly wait for processes alternate with those that mostly compute, and the dearest of each kind come first,
+so that none is left alone at the end.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
 
 import pytest
-from xdist.scheduler import LoadGroupScheduling
 
 # Beginnings of groups and files, dearest first; the longest one that fits counts. docs/benchmarks.md has the seconds.
 WAITING = (
@@ -30,34 +29,35 @@ COMPUTING = (
 )  # fmt: skip
 
 
-class ByFile(LoadGroupScheduling):
-    def __init__(self, config: pytest.Config, log: Any = None) -> None:
-        super().__init__(config, log)
+class Scopes:
+    """The tests, by scope; each is an index of `items`."""
+
+    def __init__(self, items: Sequence[pytest.Item]) -> None:
+        self._names = [scope(item) for item in items]
+        self._left: dict[str, list[int]] = {}
         self._waiting_next = True
+        self.put_back(range(len(items)))
 
-    def _split_scope(self, nodeid: str) -> str:
-        return str(super()._split_scope(nodeid)).split("::", 1)[0]
+    def __len__(self) -> int:
+        return len(self._left)
 
-    def _assign_work_unit(self, node: Any) -> None:
-        self.workqueue.move_to_end(self._next_scope(self.workqueue), last=False)
-        super()._assign_work_unit(node)
+    def put_back(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            self._left.setdefault(self._names[index], []).append(index)
 
-    def _next_scope(self, queue: OrderedDict[str, dict[str, bool]]) -> str:
-        """The dearest of the kind that is due, else of the other one."""
-        waiting = [scope for scope in queue if kind(scope) is WAITING]
-        computing = [scope for scope in queue if kind(scope) is COMPUTING]
-        wanted = (waiting if self._waiting_next else computing) or waiting or computing
-        self._waiting_next = not self._waiting_next
-        return min(wanted, key=rank)
+    def take(self) -> list[int]:
+        """The tests of one scope: the dearest of the kind that is due, else of the other one. [] = none is left."""
+        if not self._left:
+            return []
+        due, self._waiting_next = WAITING if self._waiting_next else COMPUTING, not self._waiting_next
+        names = [name for name in self._left if kind(name) is due] or list(self._left)
+        return self._left.pop(min(names, key=rank))
 
-    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """As before; a scope that is done is forgotten, because each completed test counts what is pending."""
-        nodeid = self.registered_collections[node][item_index]
-        work, scope = self.assigned_work[node], self._split_scope(nodeid)
-        work[scope][nodeid] = True
-        if all(work[scope].values()):
-            del work[scope]
-        self._reschedule(node)
+
+def scope(item: pytest.Item) -> str:
+    """Its groups, else its file."""
+    groups = {str(mark.args[0]) for mark in item.iter_markers("xdist_group")}
+    return "_".join(sorted(groups)) or item.nodeid.split("::", 1)[0]
 
 
 def start(scope: str) -> str:
@@ -75,8 +75,3 @@ def rank(scope: str) -> int:
     """The place in the order of its kind."""
     order, begins = kind(scope), start(scope)
     return order.index(begins) if begins else len(order)
-
-
-@pytest.hookimpl(optionalhook=True)  # there is none without xdist
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
-    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None

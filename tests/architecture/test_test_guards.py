@@ -1,18 +1,15 @@
-"""The guards around the tests: no network, no silent skips in CI, warnings are errors, each test runs once."""
+"""The guards around the tests: no network, no silent skips in CI, warnings are errors."""
 
 import os
 import socket
 import subprocess
 import sys
 import warnings
-from collections import OrderedDict
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests import forked, scheduling
+from tests import forked
 from tests.components import require_component
 from tests.network_guard import NetworkRefused, is_loopback
 
@@ -61,79 +58,6 @@ def test_a_missing_component_fails_in_ci_and_skips_elsewhere(
 def test_a_warning_is_an_error() -> None:
     with pytest.raises(UserWarning):
         warnings.warn("careful", stacklevel=1)
-
-
-class Worker:
-    """As much of a worker of xdist as a scheduler uses. It completes its tests in order."""
-
-    shutting_down = False
-    gateway = SimpleNamespace(id="a worker")
-
-    def __init__(self) -> None:
-        self.indices: list[int] = []
-
-    def send_runtest_some(self, indices: list[int]) -> None:
-        self.indices += indices
-
-    def shutdown(self) -> None:
-        self.shutting_down = True
-
-
-ITEMS = [
-    *(f"tests/acceptance/test_a.py::test_{number}@stories-a" for number in range(3)),
-    *(f"tests/acceptance/test_b.py::test_{number}@stories-a" for number in range(3)),
-    *(f"tests/agent/test_c.py::test_it[{number}@b]" for number in range(4)),
-    *(f"tests/cli/test_d.py::test_{number}" for number in range(2)),
-    *(f"tests/lifecycle/test_e.py::test_{number}" for number in range(5)),
-    "tests/storage/test_f.py::test_it",
-]
-
-
-def _played(config: pytest.Config, workers: list[Worker]) -> list[list[str]]:
-    """What each worker has run when all have completed."""
-    scheduler = scheduling.ByFile(config)
-    scheduler.numnodes = len(workers)
-    for worker in workers:
-        scheduler.add_node(worker)
-        scheduler.add_node_collection(worker, ITEMS)
-    scheduler.schedule()
-    done = [0] * len(workers)
-    while any(place < len(worker.indices) for place, worker in zip(done, workers, strict=True)):
-        for number, worker in enumerate(workers):
-            if done[number] < len(worker.indices):
-                scheduler.mark_test_complete(worker, worker.indices[done[number]])
-                done[number] += 1
-    assert scheduler.tests_finished
-    assert not scheduler.has_pending
-    return [[ITEMS[index] for index in worker.indices] for worker in workers]
-
-
-@pytest.fixture
-def xdist_config(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(pytestconfig.option, "tx", ["popen"], raising=False)
-    return pytestconfig
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_each_test_runs_once_and_a_file_or_group_on_one_worker(xdist_config: pytest.Config, count: int) -> None:
-    played = _played(xdist_config, [Worker() for _ in range(count)])
-    assert sorted(nodeid for items in played for nodeid in items) == sorted(ITEMS)
-    for part in ("stories", "test_c.py", "test_d.py", "test_e.py"):
-        assert sum(any(part in nodeid for nodeid in items) for items in played) == 1
-
-
-def test_files_that_wait_alternate_with_files_that_compute_the_dearest_first(xdist_config: pytest.Config) -> None:
-    [items] = _played(xdist_config, [Worker()])
-    files = OrderedDict.fromkeys("stories" if "@stories-a" in nodeid else nodeid.split("::")[0] for nodeid in items)
-    dearest = ["stories", "tests/lifecycle/test_e.py", "tests/agent/test_c.py"]
-    assert list(files) == [*dearest, "tests/cli/test_d.py", "tests/storage/test_f.py"]
-
-
-@pytest.mark.parametrize("start", [*scheduling.WAITING, *scheduling.COMPUTING])
-def test_the_order_names_files_and_groups_that_exist(start: str) -> None:
-    root = Path(__file__).parents[2]
-    groups = (path for path in root.glob("tests/*/test_*.py") if f'xdist_group("{start}' in path.read_text())
-    assert list(root.glob(f"{start}*.py")) or list(groups)
 
 
 @pytest.mark.parametrize("words", [("--version",), ("ls",), ("submit", "--no-such-option")])
