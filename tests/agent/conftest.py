@@ -23,7 +23,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def compiled(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the local provider starts it. Rented machines start the plain one."""
+    """As the local provider starts it: from the sources alone each start takes 0.2 s of CPU more."""
     return with_bytecode(archive, tmp_path_factory.mktemp("compiled") / "agent.pyz")
 
 

@@ -1,4 +1,4 @@
-"""Attempts on a rented machine, with the shipped archive; bucket, secrets and notice come over HTTP."""
+"""Attempts on a rented machine; bucket, secrets and notice come over HTTP."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BOOT_BEAT = "team/" + runfiles.boot_beat(RUN)
 
 
 @pytest.fixture
-def vm(tmp_path: Path, archive: Path) -> Iterator[Rented]:
-    machine = Rented(tmp_path, archive)
+def vm(tmp_path: Path, compiled: Path) -> Iterator[Rented]:
+    machine = Rented(tmp_path, compiled)
     try:
         yield machine
     finally:

@@ -1,4 +1,4 @@
-"""The same contract with the real agent, as the archive that is shipped."""
+"""The same contract with the real agent, as the archive with which the local provider starts its machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from supervisor.contract import baton, heartbeat, runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
-from supervisor.machinefolder.agent_archive import write_agent
+from supervisor.machinefolder.agent_archive import with_bytecode, write_agent
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
 from supervisor.ports.provider import LaunchRequest
@@ -57,7 +57,9 @@ class RealSubject(LocalSubject):
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_agent(tmp_path_factory.mktemp("agent") / "agent.pyz")
+    """As the provider starts it (supervisor/providers/local/make.py)."""
+    folder = tmp_path_factory.mktemp("agent")
+    return with_bytecode(write_agent(folder / "plain.pyz"), folder / "agent.pyz")
 
 
 @pytest.fixture
