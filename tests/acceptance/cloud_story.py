@@ -12,8 +12,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +136,14 @@ def training(gate: Path, *steps: str) -> list[str]:
     return [sys.executable, str(PACED), str(gate), "train.py", *(steps or STEPS)]
 
 
-def twin(folder: Path) -> str:
-    """sha256 of the weights of the same training, left alone."""
-    command = [sys.executable, "train.py", *STEPS, "--step-delay-s", "0", "--out", str(folder)]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-    subprocess.run(command, cwd=DIGITS, env=environ, check=True, stdout=subprocess.DEVNULL, timeout=60)
-    return hashlib.sha256((folder / "results" / "weights.npz").read_bytes()).hexdigest()
+@cache
+def twin() -> str:
+    """sha256 of the weights of the same training, left alone. It is trained once in each worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "train.py", *STEPS, "--step-delay-s", "0", "--out", folder]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        subprocess.run(command, cwd=DIGITS, env=environ, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        return hashlib.sha256(Path(folder, "results", "weights.npz").read_bytes()).hexdigest()
 
 
 @contextmanager

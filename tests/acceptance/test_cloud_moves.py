@@ -62,6 +62,6 @@ def test_a_run_moves_from_the_cloud_to_this_computer_and_back(tmp_path: Path) ->
         assert [one["cause"] for one in attempts] == ["preempted", "preempted", "finished"]
         kept = [one["step_from"] or 0 for one in attempts]
         assert kept == sorted(set(kept)), "each went on from what the one before had kept"
-        assert story.weights("digits") == twin(tmp_path / "twin")
+        assert story.weights("digits") == twin()
         assert story.cloud.compute.names() == []
         assert "in bench of lab" in story.told("digits")

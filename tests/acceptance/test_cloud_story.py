@@ -20,22 +20,17 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.xdist_group("stories-cloud")
 
 
-@pytest.fixture(scope="module")
-def weights_of_twin(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return twin(tmp_path_factory.mktemp("twin"))
-
-
-def test_preempted_resumed_and_the_same_weights(tmp_path: Path, weights_of_twin: str) -> None:
+def test_preempted_resumed_and_the_same_weights(tmp_path: Path) -> None:
     with cloud_story(tmp_path) as story:
-        _preempted_and_completed(story, weights_of_twin)
+        _preempted_and_completed(story)
 
 
-def test_the_same_on_postgres(tmp_path: Path, weights_of_twin: str, postgres_database: str) -> None:
+def test_the_same_on_postgres(tmp_path: Path, postgres_database: str) -> None:
     with cloud_story(tmp_path, {"SPOT_DATABASE_URL": postgres_database}) as story:
-        _preempted_and_completed(story, weights_of_twin)
+        _preempted_and_completed(story)
 
 
-def _preempted_and_completed(story: CloudStory, weights_of_twin: str) -> None:
+def _preempted_and_completed(story: CloudStory) -> None:
     story.submit("digits")
     story.trains("digits")
     story.cloud.registry.push("train", "1", "another image")
@@ -48,7 +43,7 @@ def _preempted_and_completed(story: CloudStory, weights_of_twin: str) -> None:
     assert (one["placement"]["zone"], two["placement"]["zone"]) == ZONES[:2]
     assert two["step_from"] >= 10
     assert run["results_manifest_sha256"]
-    assert story.weights("digits") == weights_of_twin
+    assert story.weights("digits") == twin()
     _nothing_is_left(story, "digits", run)
     for attempt in (1, 2):
         digest = story.json_of(runfiles.facts("digits", attempt))["image_digest"]
@@ -78,7 +73,7 @@ def test_with_a_public_url_beats_are_pushed_and_a_notice_is_answered_at_once(tmp
         assert story.attempts("digits")[0]["cause"] == "preempted"
 
 
-def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path, weights_of_twin: str) -> None:
+def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path) -> None:
     with cloud_story(tmp_path) as story:
         story.submit("digits")
         story.trains("digits")
@@ -90,7 +85,7 @@ def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path, weights_of_twi
         run = story.completed("digits")
         [one] = story.attempts("digits")
         assert one["cause"] == "finished"
-        assert story.weights("digits") == weights_of_twin
+        assert story.weights("digits") == twin()
         _nothing_is_left(story, "digits", run)
 
 

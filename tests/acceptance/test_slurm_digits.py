@@ -136,7 +136,7 @@ def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: L
     assert [attempt["cause"] for attempt in lab.attempts()] == ["preempted", "preempted", "finished"], lab.events()
     assert {attempt["placement"]["zone"] for attempt in lab.attempts()} == {"spot"}
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
-    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
     wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
     assert not list((tmp_path / "shared" / "machines").glob("*/secrets.json"))
 
@@ -153,7 +153,7 @@ def test_the_weights_are_the_same_over_a_walltime(lab: Lab, tmp_path: Path) -> N
     assert [first["cause"], second["cause"]] == ["expired", "finished"], lab.events()
     assert second["step_from"] == first["step_last"] > 0, "it has saved in time"
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
-    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
     wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
 
 
@@ -188,7 +188,7 @@ def test_the_weights_are_the_same_where_the_nodes_cannot_open_the_store(lab: Lab
     assert [attempt["cause"] for attempt in lab.attempts()] == ["preempted", "finished"], lab.events()
     assert lab.attempts()[1]["step_from"] == lab.attempts()[0]["step_last"]
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
-    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
     assert next(here.pages(f"{runfiles.folder('digits')}logs/")).objects, "the logs are here too"
     wait_for(lambda: not stay.exists(), 60, "the folder on the cluster to be gone")
 
@@ -215,7 +215,7 @@ def test_two_preemptions_within_an_hour_move_a_run_to_the_cloud(cluster: SlurmCl
         assert [attempt["placement"]["provider"] for attempt in attempts] == ["lab", "lab", "cloud"]
         assert [attempt["cause"] for attempt in attempts] == ["preempted", "preempted", "finished"]
         assert "the next provider first, after 2 preemptions within 1 h" in story.told("digits")
-        assert story.weights("digits") == twin(tmp_path / "twin")
+        assert story.weights("digits") == twin()
         assert story.cloud.compute.names() == []
         jobs = ("squeue", "--me", "--noheader", "--format=%i")
         wait_for(lambda: not cluster.run(*jobs), 60, "all jobs to be gone")

@@ -145,7 +145,7 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     measured = ("checkpoint_tier", "host_key", "key_login", "keepalive", "reachable", "store_access")
     assert {states[check] for check in measured} == {"pass"}
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
-    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
     assert lab.spot("pull", "digits", folder=tmp_path).strip().endswith("errors 0")
     wait_for(lambda: not lab.machine_pids(), 60, "the machine to be gone")
     jobs = [json.loads(path.read_text()) for path in (lab.host.home / MACHINES).glob("**/job.json")]
@@ -178,7 +178,7 @@ def test_a_host_goes_on_by_itself_after_a_reboot_while_the_supervisor_is_away(tm
         events = lab.daemon.call("GET", "/v1/runs/digits/events?limit=200")["events"]
         assert [event["kind"] for event in events].count("agent_restarted") == 1
         weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
-        assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+        assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
         wait_for(lambda: not crontab.lines(home), 60, "the line of the host to be gone")
     finally:
         lab.close()

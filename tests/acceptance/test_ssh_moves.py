@@ -60,7 +60,7 @@ def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(store: 
             attempts = story.attempts("digits")
             assert [one["placement"]["provider"] for one in attempts] == ["cloud", "lab"]
             assert [one["cause"] for one in attempts] == ["preempted", "finished"]
-            assert story.weights("digits") == twin(tmp_path / "twin")
+            assert story.weights("digits") == twin()
             assert story.cloud.compute.names() == []
     finally:
         end_processes_of(host.home / ".spot-machines")

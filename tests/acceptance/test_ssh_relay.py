@@ -63,4 +63,4 @@ def test_cut_off_then_back_then_lost_and_written_off(lab: Lab, tmp_path: Path) -
     assert [attempt["placement"]["zone"] for attempt in attempts] == ["gpu1", "gpu2"]
     assert attempts[1]["step_from"] == kept
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
-    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
