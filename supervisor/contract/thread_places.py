@@ -28,7 +28,8 @@ _STARTS = re.compile(r"^(?:Current thread|Thread) ")
 _THREAD = re.compile(r"^thread \d+: .*?, (?P<state>\w)\b")
 _WCHAN = re.compile(r"wchan (\w[\w.]*)")
 _SYSCALL = re.compile(r"syscall (\d+)")
-# (file, function, place) of library frames, as regular expressions of their ends.
+# (file, function, place) of library frames, as regular expressions of their ends. Like those below, they are compiled at
+# the first dump: an agent of which no training hangs needs none of them.
 _FRAMES: Tuple[Tuple[str, str, str], ...] = (
     (r"/torch/utils/data/_utils/worker\.py", "_worker_loop", _IDLE),
     (r"/multiprocessing/pool\.py", "worker", _IDLE),
@@ -48,7 +49,6 @@ _FRAMES: Tuple[Tuple[str, str, str], ...] = (
     (r"/multiprocessing/pool\.py", "get|wait|next|map|starmap", INPUT),
     (r"/torch/utils/data/.*|/tensorflow/python/data/.*|/webdataset/.*", ".*", INPUT),
 )  # fmt: skip
-_RULES = tuple((re.compile("(?:%s)$" % path), re.compile(function), place) for path, function, place in _FRAMES)
 # Waits of every kind end in these files: a frame further out says for what, else it is a lock.
 _LOCKS = re.compile(r"/(?:threading|multiprocessing/synchronize)\.py$")
 # In the line of the user's code that calls a function without frames of its own.
@@ -58,7 +58,6 @@ _SOURCES: Tuple[Tuple[str, str], ...] = (
     (r"\.acquire\(|\bwith\b.*lock|\b(?:flock|lockf)\(", LOCK),
     (r"\.read(?:line|lines|into)?\(", INPUT),
 )
-_CALLS = tuple((re.compile(source), place) for source, place in _SOURCES)
 # Wait channels and functions of the kernel's stack. The first that matches counts.
 _KERNEL: Tuple[Tuple[str, str], ...] = (
     (r"nvidia|\bnv_|\buvm_", GPU_KERNEL),
@@ -68,7 +67,6 @@ _KERNEL: Tuple[Tuple[str, str], ...] = (
     (r"pipe_read|pipe_wait|wait_for_partner|fifo_open", INPUT),
     (r"do_wait\b|sigsuspend|sigtimedwait", _IDLE),
 )
-_CHANNELS = tuple((re.compile(words), place) for words, place in _KERNEL)
 _IDLE_COMMANDS = re.compile(r"multiprocessing\.(?:resource_tracker|forkserver)")
 
 
@@ -127,12 +125,12 @@ def _place_of_state(kernel: str) -> Optional[str]:
         return _IDLE  # it has ended: its parent has not asked how
     if "D" not in states:
         return None
-    return GPU_KERNEL if _CHANNELS[0][0].search(kernel) else DISK
+    return GPU_KERNEL if re.search(_KERNEL[0][0], kernel) else DISK
 
 
 def _place_of_kernel(kernel: str) -> str:
     main = kernel.split("\nthread ", maxsplit=1)[0]
-    return next((place for words, place in _CHANNELS if words.search(main)), UNKNOWN)
+    return next((place for words, place in _KERNEL if re.search(words, main)), UNKNOWN)
 
 
 def _place_of_frames(frames: Sequence[_Frame]) -> Optional[str]:
@@ -144,13 +142,13 @@ def _place_of_frames(frames: Sequence[_Frame]) -> Optional[str]:
     if places:
         return places[0]
     source = frames[len(inner)].source if len(inner) < len(frames) else ""
-    called = next((place for words, place in _CALLS if words.search(source)), None)
+    called = next((place for words, place in _SOURCES if re.search(words, source)), None)
     return called or (LOCK if any(_LOCKS.search(frame.path) for frame in inner) else None)
 
 
 def _places_of_frame(frame: _Frame) -> Iterator[str]:
-    for path, function, place in _RULES:
-        if path.search(frame.path) and function.fullmatch(frame.function):
+    for path, function, place in _FRAMES:
+        if re.search("(?:%s)$" % path, frame.path) and re.fullmatch(function, frame.function):
             yield place
             return
 
