@@ -28,8 +28,8 @@ _STARTS = re.compile(r"^(?:Current thread|Thread) ")
 _THREAD = re.compile(r"^thread \d+: .*?, (?P<state>\w)\b")
 _WCHAN = re.compile(r"wchan (\w[\w.]*)")
 _SYSCALL = re.compile(r"syscall (\d+)")
-# (file, function, place) of library frames, as regular expressions of their ends. Like those below, they are compiled at
-# the first dump: an agent of which no training hangs needs none of them.
+# (file, function, place) of library frames, as regular expressions of their ends. Like those below, they are compiled
+# at the first dump: an agent of which no training hangs needs none of them.
 _FRAMES: Tuple[Tuple[str, str, str], ...] = (
     (r"/torch/utils/data/_utils/worker\.py", "_worker_loop", _IDLE),
     (r"/multiprocessing/pool\.py", "worker", _IDLE),
