@@ -28,18 +28,21 @@ if sys.version_info < (3, 8):
     )
     sys.exit(4)
 
+import gc
+import os
+
+gc.disable()  # imports make no garbage worth a pass, and an operation on a host ends before there is any
 if sys.argv[1:2] == ["host"]:
-    import os
-
     from supervisor.host.operations import main
+else:
+    from supervisor.agent.__main__ import main
 
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # the response is out; to take the modules apart is a tenth of the process's CPU
-
-from supervisor.agent.__main__ import main
-
-sys.exit(main())
+    gc.freeze()
+    gc.enable()
+code = main()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)  # nothing is left to do; to take the modules apart is a tenth of the CPU of a short life
 """
 _COMPILE = """\
 import gc, sys
