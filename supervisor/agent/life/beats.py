@@ -5,13 +5,15 @@ that the supervisor writes at each start; the file is read again after every fai
 
 Stored: written if-generation-match of the agent's own last beat. Another generation means that another process wrote or
 deleted it, so the agent reads the baton. With each stored beat the agent also reads the .stop marker and the baton: so
-it learns about a stop, a newer attempt and a closed run even without contact to a supervisor.
+it learns about a stop, a newer attempt and a closed run even without contact to a supervisor. It looks for orders then
+too, rarely where a supervisor responds, because the response names new ones.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
 
@@ -36,6 +38,7 @@ from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStor
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 NEVER_S = 3600.0
+ORDERS_S = 300.0  # between two looks for orders where a supervisor responds
 _log = logging.getLogger("agent")
 
 
@@ -44,9 +47,11 @@ class PushFailed(Exception):
 
 
 class PushedBeats:
-    """Used by one thread at a time. `follow` is called with each response: whether a user reads the log."""
+    """Used by one thread at a time. `follow` is called with each response: whether a user reads the log; `ordered` with
+    the number of the newest orders, where the response has one."""
 
     _failing = False  # the last push
+    responds = False  # the last push got a response
     _url: Optional[str] = None  # from the server file
     _client: Optional[HttpClient] = None
 
@@ -58,12 +63,13 @@ class PushedBeats:
         *,
         contact: Contact,
         follow: Callable[[bool], None],
+        ordered: Callable[[int], None] = lambda number: None,
         authorities: Optional[str] = None,
     ) -> None:
         """`authorities`: as in HttpClient."""
         self._job, self._authorities = job, authorities
         self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
-        self._follow = follow
+        self._follow, self._ordered = follow, ordered
 
     def step(self) -> float:
         """Push once; seconds until the next push."""
@@ -74,15 +80,18 @@ class PushedBeats:
         except PushFailed as error:
             if not self._failing:
                 _log.warning("beats do not reach the supervisor: %s", error)
-            self._failing = True
+            self._failing, self.responds = True, False
             return self._job.beat_push_s
         if self._failing:
             _log.info("beats reach the supervisor again")
-        self._failing = False
+        self._failing, self.responds = False, True
         self._contact.responded()
         if response.get("stop") is True and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.STOPPED)
         self._follow(response.get("follow_logs") is True)
+        number: Any = response.get("orders")
+        if heartbeat.is_count(number):
+            self._ordered(number)
         next_s: Any = response.get("next_s")
         return min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S) if is_number(next_s) else self._job.beat_push_s
 
@@ -128,15 +137,53 @@ class PushedBeats:
         return self._url
 
 
+class OrdersLook:
+    """Looks whether the run's orders have changed. `changed` is called where they have."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        job: Job,
+        pushed: PushedBeats,
+        changed: Callable[[], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._key, self._pushed = store, runfiles.orders(job.run_id), pushed
+        self._changed, self._monotonic = changed, monotonic
+        self._generation = ABSENT
+        self._looked_at = float("-inf")
+
+    def look(self) -> None:
+        """Raises StoreUnavailable."""
+        now = self._monotonic()
+        if self._pushed.responds and now - self._looked_at < ORDERS_S:
+            return
+        self._looked_at = now
+        try:
+            generation = self._store.stat(self._key).generation
+        except ObjectMissing:
+            return
+        if generation != self._generation:
+            self._generation = generation
+            self._changed()
+
+
 class StoredBeats:
     """Only a holder stores beats."""
 
     _generation: Optional[str] = None  # of our own last beat; None = unknown
 
     def __init__(
-        self, job: Job, store: ObjectStore, *, keeper: BatonKeeper, beat_state: BeatState, end_reasons: EndReasons
+        self,
+        job: Job,
+        store: ObjectStore,
+        *,
+        keeper: BatonKeeper,
+        beat_state: BeatState,
+        end_reasons: EndReasons,
+        orders: Optional[OrdersLook] = None,
     ) -> None:
-        self._job, self._store, self._keeper = job, store, keeper
+        self._job, self._store, self._keeper, self._orders = job, store, keeper, orders
         self._beat_state, self._end_reasons = beat_state, end_reasons
         self._key = runfiles.beat(job.run_id)
         self._boot_beat_left = job.sequence_from > 0  # only a start-up script numbers beats before its agent
@@ -196,6 +243,8 @@ class StoredBeats:
                 self._end_reasons.add(heartbeat.STOPPED)
         if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.SUPERSEDED)
+        if self._orders is not None and self._end_reasons.ending is None:
+            self._orders.look()
 
     def _is_holder(self, baton: rules.Baton) -> bool:
         verdict = self._keeper.standing(baton)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder, Renames
@@ -23,7 +23,7 @@ from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, Sna
 from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.looks import Surroundings
-from supervisor.agent.life.beats import PushedBeats, StoredBeats
+from supervisor.agent.life.beats import OrdersLook, PushedBeats, StoredBeats
 from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup, host_io_pressure
 from supervisor.agent.machine.command import Training, Unfit, Workplace
 from supervisor.agent.machine.folder import Job, MachineFolder
@@ -45,6 +45,9 @@ from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
+
+if TYPE_CHECKING:
+    from supervisor.agent.life.orders import OrdersDuty
 
 AFTER_ERROR_S = 5.0
 GPU_AGE_PACES = 3.0  # figures of cards that are older are unread: the driver may hang
@@ -73,6 +76,8 @@ class Parts:
     workplace: Optional[Workplace] = None
     scratch_base: Optional[str] = None  # its working folder, without links
     _notice_logged = False
+    _orders: Optional[OrdersDuty] = None
+    _order_number = 0  # of the newest orders that a supervisor named
 
     def __init__(
         self,
@@ -88,6 +93,7 @@ class Parts:
         self.folder, self.job, self.machine_id = folder, job, identity.machine_id
         self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
         self.contact = Contact()
+        self._orders_lock = threading.Lock()
         self.store: ObjectStore = WatchedStore(store, self.contact)
         self.keeper = BatonKeeper(self.store, job.run_id, job.launch_id, identity.machine_id)
         self.end_reasons = EndReasons(job, self.contact, time.monotonic, folder.notice_s)
@@ -114,10 +120,16 @@ class Parts:
             self.end_reasons,
             contact=self.contact,
             follow=self._follow,
+            ordered=self._ordered,
             authorities=folder.authorities,
         )
         self.stored = StoredBeats(
-            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
+            job,
+            self.store,
+            keeper=self.keeper,
+            beat_state=self.beat_state,
+            end_reasons=self.end_reasons,
+            orders=OrdersLook(self.store, job, self.pushed, lambda: self._ordered(None)),
         )
         self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
@@ -184,6 +196,7 @@ class Parts:
         self.log_loop = self._loop("log", self.log_duty.step)
         self.series_loop = self._loop("metrics", self.series_duty.step)
         self.hits_loop = self._loop("hits", self.log_watch.step)
+        self.orders_loop = self._loop("orders", lambda: self.orders.step())
         self.preemption_loop: Optional[Loop] = None  # None: only the provider can announce a preemption
         if job.notice_from == "gce":
             watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)
@@ -228,6 +241,25 @@ class Parts:
         if followed != self.log_duty.followed:
             self.log_duty.follow(followed)
             self.log_loop.wake()
+
+    @property
+    def orders(self) -> OrdersDuty:
+        if self._orders is None:
+            from supervisor.agent.life.orders import OrdersDuty  # late: most runs never have orders
+
+            self._orders = OrdersDuty(self)
+        return self._orders
+
+    def _ordered(self, number: Optional[int]) -> None:
+        """There are orders of this number; None: there are others than before. The command is there first."""
+        if not self.hits_loop.started or (number is not None and number <= self._order_number):
+            return
+        self._order_number = number or self._order_number
+        with self._orders_lock:
+            if self.orders_loop.started:
+                self.orders_loop.wake()
+            else:
+                self.orders_loop.start()
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))

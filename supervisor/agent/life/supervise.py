@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import signal
 import time
 from types import FrameType
@@ -24,7 +25,7 @@ from supervisor.agent.machine import gpus
 from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prepare
 from supervisor.agent.machine.downloads import Downloads, hub_folder
 from supervisor.agent.machine.nvml import driver_version
-from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim
+from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim, read_orders
 from supervisor.agent.watch.ends import SIGNAL, TERM, Ending
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused, Pointer, take_back
@@ -109,6 +110,7 @@ class Supervision:
             raise Unfit(heartbeat.NO_GPU, gpu_problem or cuda_problem)
         if job.code is not None:
             fetch_code(parts.store, job.code, parts.folder.code, retrier)
+            self._change_code(retrier)
         self._download(retrier)
         restorer = Restorer(
             parts.store, parts.keeper, folder=parts.folder.checkpoints, retrier=retrier, reject=self._reject
@@ -117,6 +119,16 @@ class Supervision:
         parts.results.saver.restore(None if pointer is None else pointer.results)
         parts.saver.clean(retrier.call("reading the baton", parts.keeper.read))
         self._start(pointer)
+
+    def _change_code(self, retrier: Retrier) -> None:
+        """As it was changed since the submit. Raises Unfit, GaveUp, OSError."""
+        parts = self._parts
+        shutil.rmtree(parts.folder.synced, ignore_errors=True)
+        os.makedirs(parts.folder.synced)
+        orders = retrier.call("reading the orders", read_orders, parts.store, parts.job.run_id)
+        if orders.synced is not None and parts.orders.sync is not None:
+            parts.orders.sync.begin(retrier)
+            parts.facts_duty.more = parts.orders.sync.facts()
 
     def _download(self, retrier: Retrier) -> None:
         """The files of `stage`. Raises GaveUp, NotStarted, OSError."""

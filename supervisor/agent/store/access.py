@@ -26,6 +26,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import Baton, BatonRefused, FileEntry, decode, encode
 from supervisor.contract.identifiers import parse_launch_id
+from supervisor.contract.runfiles import Orders
 from supervisor.contract.stores.promise import (
     MAX_PAGE,
     IsKnown,
@@ -253,6 +254,16 @@ def new_stop_marker(store: ObjectStore, run_id: str, *consumed: Optional[str]) -
     except ObjectMissing:
         return None
     return None if generation in consumed else generation
+
+
+def read_orders(store: ObjectStore, run_id: str) -> Orders:
+    """What people want of the living run; empty where they want nothing. StoreUnavailable."""
+    try:
+        return runfiles.decode_orders(store.get(runfiles.orders(run_id))[0])
+    except ObjectMissing:
+        return Orders()
+    except ValueError as error:
+        raise StoreUnavailable(str(error)) from None
 
 
 class Mismatch(Exception):
