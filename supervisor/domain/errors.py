@@ -189,6 +189,10 @@ class RangeRefused(SpotError, code="RANGE_NOT_SATISFIABLE"):
     """The requested range begins behind the end of the file."""
 
 
+class SyncConflict(Conflict, code="SYNC_CONFLICT"):
+    """The code of the run was changed since the client read it."""
+
+
 class KeyInFlight(Conflict, code="IDEMPOTENCY_KEY_IN_FLIGHT"):
     """The first request with this Idempotency-Key is still in progress."""
 

@@ -63,7 +63,7 @@ class PushedBeats:
         *,
         contact: Contact,
         follow: Callable[[bool], None],
-        ordered: Callable[[int], None] = lambda number: None,
+        ordered: Callable[[int], object] = lambda number: None,
         authorities: Optional[str] = None,
     ) -> None:
         """`authorities`: as in HttpClient."""
@@ -138,14 +138,14 @@ class PushedBeats:
 
 
 class OrdersLook:
-    """Looks whether the run's orders have changed. `changed` is called where they have."""
+    """Looks whether the run's orders have changed. `changed` is called where they have; False: it is too early."""
 
     def __init__(
         self,
         store: ObjectStore,
         job: Job,
         pushed: PushedBeats,
-        changed: Callable[[], None],
+        changed: Callable[[], bool],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._key, self._pushed = store, runfiles.orders(job.run_id), pushed
@@ -163,9 +163,8 @@ class OrdersLook:
             generation = self._store.stat(self._key).generation
         except ObjectMissing:
             return
-        if generation != self._generation:
+        if generation != self._generation and self._changed():
             self._generation = generation
-            self._changed()
 
 
 class StoredBeats:

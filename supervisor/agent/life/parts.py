@@ -250,16 +250,19 @@ class Parts:
             self._orders = OrdersDuty(self)
         return self._orders
 
-    def _ordered(self, number: Optional[int]) -> None:
-        """There are orders of this number; None: there are others than before. The command is there first."""
-        if not self.hits_loop.started or (number is not None and number <= self._order_number):
-            return
+    def _ordered(self, number: Optional[int]) -> bool:
+        """There are orders of this number; None: there are others than before. False: the command is not there yet."""
+        if not self.hits_loop.started:
+            return False
+        if number is not None and number <= self._order_number:
+            return True
         self._order_number = number or self._order_number
         with self._orders_lock:
             if self.orders_loop.started:
                 self.orders_loop.wake()
             else:
                 self.orders_loop.start()
+        return True
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))

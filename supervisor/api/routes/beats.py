@@ -15,7 +15,7 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from supervisor.api.errors import BodyTooLarge
 from supervisor.api.shapes.bodies import HeartbeatBody
@@ -36,9 +36,12 @@ routes = Routes("agent")
 
 
 class BeatAnswer(TypedDict):
+    """`orders`: grows when people have ordered something of the run (changed code, a command); left out: not known."""
+
     next_s: float
     stop: bool
     follow_logs: bool
+    orders: NotRequired[int]
 
 
 class BeatsFirst:
@@ -75,7 +78,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def _shown(answer: BeatResponse) -> BeatAnswer:
-    return {"next_s": answer.next_s, "stop": answer.stop, "follow_logs": answer.follow_logs}
+    shown: BeatAnswer = {"next_s": answer.next_s, "stop": answer.stop, "follow_logs": answer.follow_logs}
+    if answer.orders is not None:
+        shown["orders"] = answer.orders
+    return shown
 
 
 @routes.on(
