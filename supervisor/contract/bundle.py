@@ -172,9 +172,7 @@ def read_delta(opened: Opened) -> Tuple[Delta, Iterator[Tuple[Member, Iterator[b
     return delta, _listed(delta, files)
 
 
-def _listed(
-    delta: Delta, files: Iterator[Tuple[Member, Iterator[bytes]]]
-) -> Iterator[Tuple[Member, Iterator[bytes]]]:
+def _listed(delta: Delta, files: Iterator[Tuple[Member, Iterator[bytes]]]) -> Iterator[Tuple[Member, Iterator[bytes]]]:
     missing = set(delta.changed)
     for member, content in files:
         if member.path not in missing:

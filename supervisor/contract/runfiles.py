@@ -342,3 +342,12 @@ def decode_orders(raw: bytes) -> Orders:
         return Orders(int(data["number"]), sent, tuple(dict(row) for row in data["commands"]))
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("not a run's orders: %s" % error) from None
+
+
+def signature(command: Mapping[str, Any], nonce_hash: str) -> str:
+    """Of a command in the orders, without its field `mac`. Only the supervisor and the agent of that launch know the
+    hash of its nonce (identifiers.nonce_hash), so a command counts for one launch."""
+    import hmac  # late: most runs have no commands
+
+    plain = {name: value for name, value in command.items() if name != "mac"}
+    return hmac.new(nonce_hash.encode(), json.dumps(plain, sort_keys=True).encode(), "sha256").hexdigest()

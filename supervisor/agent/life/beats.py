@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
@@ -38,7 +39,7 @@ from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStor
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 NEVER_S = 3600.0
-ORDERS_S = 300.0  # between two looks for orders where a supervisor responds
+NAMED_S, ORDERS_S = 600.0, 300.0  # a supervisor that responded so lately names new orders: a look is due this rarely
 _log = logging.getLogger("agent")
 
 
@@ -47,11 +48,10 @@ class PushFailed(Exception):
 
 
 class PushedBeats:
-    """Used by one thread at a time. `follow` is called with each response: whether a user reads the log; `ordered` with
-    the number of the newest orders, where the response has one."""
+    """Used by one thread at a time. With each response `follow` is called: whether a user reads the log; and `ordered`:
+    the number of the newest orders, None where the response has none."""
 
     _failing = False  # the last push
-    responds = False  # the last push got a response
     _url: Optional[str] = None  # from the server file
     _client: Optional[HttpClient] = None
 
@@ -63,7 +63,7 @@ class PushedBeats:
         *,
         contact: Contact,
         follow: Callable[[bool], None],
-        ordered: Callable[[int], object] = lambda number: None,
+        ordered: Callable[[Any], None] = lambda number: None,
         authorities: Optional[str] = None,
     ) -> None:
         """`authorities`: as in HttpClient."""
@@ -80,18 +80,16 @@ class PushedBeats:
         except PushFailed as error:
             if not self._failing:
                 _log.warning("beats do not reach the supervisor: %s", error)
-            self._failing, self.responds = True, False
+            self._failing = True
             return self._job.beat_push_s
         if self._failing:
             _log.info("beats reach the supervisor again")
-        self._failing, self.responds = False, True
+        self._failing = False
         self._contact.responded()
         if response.get("stop") is True and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.STOPPED)
         self._follow(response.get("follow_logs") is True)
-        number: Any = response.get("orders")
-        if heartbeat.is_count(number):
-            self._ordered(number)
+        self._ordered(response.get("orders"))
         next_s: Any = response.get("next_s")
         return min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S) if is_number(next_s) else self._job.beat_push_s
 
@@ -138,33 +136,42 @@ class PushedBeats:
 
 
 class OrdersLook:
-    """Looks whether the run's orders have changed. `changed` is called where they have; False: it is too early."""
+    """Whether the run's orders have changed. `carry_out` is called where they have; False: it is too early. Safe to use
+    from every thread."""
 
     def __init__(
         self,
         store: ObjectStore,
         job: Job,
-        pushed: PushedBeats,
-        changed: Callable[[], bool],
+        carry_out: Callable[[], bool],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._key, self._pushed = store, runfiles.orders(job.run_id), pushed
-        self._changed, self._monotonic = changed, monotonic
-        self._generation = ABSENT
-        self._looked_at = float("-inf")
+        self._store, self._key = store, runfiles.orders(job.run_id)
+        self._carry_out, self._monotonic = carry_out, monotonic
+        self._lock = threading.Lock()
+        self._number, self._generation = 0, ABSENT  # of the newest orders that are carried out
+        self._named_at = self._looked_at = float("-inf")
+
+    def named(self, number: Any) -> None:
+        """A supervisor has responded: the orders have this number, None: it does not know."""
+        self._named_at = self._monotonic()
+        with self._lock:
+            if heartbeat.is_count(number) and number > self._number and self._carry_out():
+                self._number = number
 
     def look(self) -> None:
-        """Raises StoreUnavailable."""
+        """In the store; rarely while a supervisor responds. Raises StoreUnavailable."""
         now = self._monotonic()
-        if self._pushed.responds and now - self._looked_at < ORDERS_S:
+        if now - self._named_at < NAMED_S and now - self._looked_at < ORDERS_S:
             return
         self._looked_at = now
         try:
             generation = self._store.stat(self._key).generation
         except ObjectMissing:
             return
-        if generation != self._generation and self._changed():
-            self._generation = generation
+        with self._lock:
+            if generation != self._generation and self._carry_out():
+                self._generation = generation
 
 
 class StoredBeats:

@@ -1,4 +1,5 @@
-"""The orders of a run: what people want of it while it lives. Here: code that was changed after the submit.
+"""The orders of a run: what people want of it while it lives. Here: code that was changed after the submit; commands
+are in remote.py.
 
 All orders are in one object (contract/runfiles.py). The agent reads it when the response to a beat names a newer
 number, and now and then where no beat reaches a supervisor; so an agent without orders reads next to nothing.
@@ -17,11 +18,12 @@ import json
 import logging
 import os
 import shutil
-import stat
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from supervisor.agent.life.beats import NEVER_S
+from supervisor.agent.life.remote import FOLDER, Commands, content_at, mark
 from supervisor.agent.machine.command import Unfit
 from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.store.access import TRIES, Mismatch, Retrier, read_orders
@@ -37,31 +39,42 @@ if TYPE_CHECKING:
 ORIG = ".orig"
 KEPT_SHOWN = 20
 RETRY_S, MAX_BACKOFF_S = 2.0, 60.0
-FOLDER, OTHER = "folder", "other"  # contents of what is no file and no link
-_PIECE_BYTES = 1 << 18
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FETCHING = "fetching changed code"
 _log = logging.getLogger("agent")
 
 
 class OrdersDuty:
-    """The step of the orders' thread, which starts with the first orders."""
+    """The step of the orders' thread, which starts with the first orders. `newest`: others may be there. It does not
+    read them again while a command runs."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._backoff_s = parts, RETRY_S
+        self._read_due = 0.0
         job, folder = parts.job, parts.folder
         self.sync = None if job.code is None else CodeSync(job, folder, parts.store, folder.add_to_output)
+        self.commands = Commands(parts, self.sync)
+        self.changed = True
 
     def step(self) -> float:
+        now = time.monotonic()
+        if self.changed or now >= self._read_due:
+            self.changed = False
+            self._read_due = now + self._read()
+        return min(self.commands.step(), max(0.0, self._read_due - time.monotonic()))
+
+    def _read(self) -> float:
+        """Seconds until the next reading."""
         problem = ""
         try:
-            orders = read_orders(self._parts.store, self._parts.job.run_id)
+            orders, written_at = read_orders(self._parts.store, self._parts.job.run_id)
+            self.commands.take(orders.commands, written_at)
             if self.sync is not None and orders.synced is not None:
                 self.sync.catch_up(orders.synced)
         except (StoreUnavailable, BundleRefused, Mismatch, OSError) as error:
-            problem = "changed code is not applied: %s" % error
+            problem = "orders are not carried out: %s" % error
             _log.warning("%s", problem)
-        self._parts.beat_state.note("sync", problem)
+        self._parts.beat_state.note("orders", problem)
         self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S) if problem else RETRY_S
         return self._backoff_s if problem else NEVER_S
 
@@ -83,7 +96,7 @@ class CodeSync:
         problem = ""
         for number in range(1, TRIES + 1):
             # Each time anew: deltas may have been merged meanwhile.
-            orders = retrier.call(_FETCHING, read_orders, self._store, self._job.run_id)
+            orders, _ = retrier.call(_FETCHING, read_orders, self._store, self._job.run_id)
             try:
                 if orders.synced is not None:
                     retrier.call(_FETCHING, self.catch_up, orders.synced, lambda: retrier.check(_FETCHING), True)
@@ -95,8 +108,8 @@ class CodeSync:
         raise Unfit(NO_CODE, "%s%s was changed, and %s" % (BAD_CODE, str(self._job.code)[:12], problem))
 
     def catch_up(self, synced: Synced, check: Callable[[], None] = lambda: None, begins: bool = False) -> None:
-        """Apply what is newer, and store how far that is. `begins`: the command is started with it. Raises BundleRefused, Mismatch (the object is gone, or another
-        one), StoreUnavailable, OSError, and what `check` raises."""
+        """Apply what is newer, and store how far that is. `begins`: the command is started with it. Raises
+        BundleRefused, Mismatch (the object is gone, or another one), StoreUnavailable, OSError, what `check` raises."""
         if synced.code != self._job.code:
             return
         before = self.revision
@@ -250,28 +263,6 @@ def _folder_below(name: str, folder: Any, make: bool) -> Optional[int]:
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=folder)
-
-
-def content_at(name: str, folder: int) -> Optional[str]:
-    """sha256 of a file, LINK and the target of a link, FOLDER or OTHER; None: nothing is there. OSError."""
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(status.st_mode):
-            return LINK + os.readlink(name, dir_fd=folder)
-        if not stat.S_ISREG(status.st_mode):
-            return FOLDER if stat.S_ISDIR(status.st_mode) else OTHER
-        digest = hashlib.sha256()
-        with os.fdopen(os.open(name, _OPEN, dir_fd=folder), "rb") as source:
-            for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
-                digest.update(piece)
-        return digest.hexdigest()
-    except FileNotFoundError:
-        return None
-
-
-def mark(status: os.stat_result) -> Tuple[int, ...]:
-    """It changes with the file."""
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
 def _keep(name: str, folder: int) -> None:

@@ -77,7 +77,6 @@ class Parts:
     scratch_base: Optional[str] = None  # its working folder, without links
     _notice_logged = False
     _orders: Optional[OrdersDuty] = None
-    _order_number = 0  # of the newest orders that a supervisor named
 
     def __init__(
         self,
@@ -93,7 +92,6 @@ class Parts:
         self.folder, self.job, self.machine_id = folder, job, identity.machine_id
         self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
         self.contact = Contact()
-        self._orders_lock = threading.Lock()
         self.store: ObjectStore = WatchedStore(store, self.contact)
         self.keeper = BatonKeeper(self.store, job.run_id, job.launch_id, identity.machine_id)
         self.end_reasons = EndReasons(job, self.contact, time.monotonic, folder.notice_s)
@@ -114,13 +112,14 @@ class Parts:
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.end_reasons, self.keeper)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.end_reasons, lambda: self.beat_state.now.phase)
+        orders_look = OrdersLook(self.store, job, self._carry_out_orders)
         self.pushed = PushedBeats(
             job,
             self.beat_state,
             self.end_reasons,
             contact=self.contact,
             follow=self._follow,
-            ordered=self._ordered,
+            ordered=orders_look.named,
             authorities=folder.authorities,
         )
         self.stored = StoredBeats(
@@ -129,7 +128,7 @@ class Parts:
             keeper=self.keeper,
             beat_state=self.beat_state,
             end_reasons=self.end_reasons,
-            orders=OrdersLook(self.store, job, self.pushed, lambda: self._ordered(None)),
+            orders=orders_look,
         )
         self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
@@ -196,7 +195,7 @@ class Parts:
         self.log_loop = self._loop("log", self.log_duty.step)
         self.series_loop = self._loop("metrics", self.series_duty.step)
         self.hits_loop = self._loop("hits", self.log_watch.step)
-        self.orders_loop = self._loop("orders", lambda: self.orders.step())
+        self.orders_loop = self._loop("orders", lambda: self.orders.step())  # noqa: PLW0108 - late
         self.preemption_loop: Optional[Loop] = None  # None: only the provider can announce a preemption
         if job.notice_from == "gce":
             watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)
@@ -250,19 +249,18 @@ class Parts:
             self._orders = OrdersDuty(self)
         return self._orders
 
-    def _ordered(self, number: Optional[int]) -> bool:
-        """There are orders of this number; None: there are others than before. False: the command is not there yet."""
-        if not self.hits_loop.started:
-            return False
-        if number is not None and number <= self._order_number:
-            return True
-        self._order_number = number or self._order_number
-        with self._orders_lock:
-            if self.orders_loop.started:
-                self.orders_loop.wake()
-            else:
-                self.orders_loop.start()
-        return True
+    def end_orders(self) -> None:
+        """Commands beside the training end with it."""
+        self.orders_loop.stop()
+        if self._orders is not None:
+            self._orders.commands.end()
+
+    def _carry_out_orders(self) -> bool:
+        """False: the command is not there yet. One thread at a time."""
+        if self.hits_loop.started:
+            self.orders.changed = True
+            (self.orders_loop.wake if self.orders_loop.started else self.orders_loop.start)()
+        return self.hits_loop.started
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))

@@ -24,6 +24,7 @@ from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.machine import gpus
 from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prepare
 from supervisor.agent.machine.downloads import Downloads, hub_folder
+from supervisor.agent.machine.folder import open_own
 from supervisor.agent.machine.nvml import driver_version
 from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim, read_orders
 from supervisor.agent.watch.ends import SIGNAL, TERM, Ending
@@ -83,6 +84,7 @@ class Supervision:
                 self._leaving.not_started(DISK_FULL, "this machine's disk is full: %s" % error)
                 return
             self._watch()
+            parts.end_orders()
             self._leaving.leave()
         except Exception as error:
             self._leaving.report_own_error(error)
@@ -125,7 +127,9 @@ class Supervision:
         parts = self._parts
         shutil.rmtree(parts.folder.synced, ignore_errors=True)
         os.makedirs(parts.folder.synced)
-        orders = retrier.call("reading the orders", read_orders, parts.store, parts.job.run_id)
+        with open(parts.folder.unpacked, "wb", opener=open_own):
+            pass  # its time is what counts
+        orders, _ = retrier.call("reading the orders", read_orders, parts.store, parts.job.run_id)
         if orders.synced is not None and parts.orders.sync is not None:
             parts.orders.sync.begin(retrier)
             parts.facts_duty.more = parts.orders.sync.facts()
@@ -240,5 +244,6 @@ class Supervision:
     def _kill_command(self) -> None:
         """It still runs only after an error of our own."""
         training = self._parts.training
+        self._parts.end_orders()
         if training.pid is not None and not training.poll():
             training.signal(signal.SIGKILL)

@@ -256,12 +256,14 @@ def new_stop_marker(store: ObjectStore, run_id: str, *consumed: Optional[str]) -
     return None if generation in consumed else generation
 
 
-def read_orders(store: ObjectStore, run_id: str) -> Orders:
-    """What people want of the living run; empty where they want nothing. StoreUnavailable."""
+def read_orders(store: ObjectStore, run_id: str) -> Tuple[Orders, float]:
+    """(what people want of the living run, when it was written by the store's clock); empty where they want nothing.
+    StoreUnavailable."""
     try:
-        return runfiles.decode_orders(store.get(runfiles.orders(run_id))[0])
+        raw, info = store.get(runfiles.orders(run_id))
+        return runfiles.decode_orders(raw), info.updated
     except ObjectMissing:
-        return Orders()
+        return Orders(), 0.0
     except ValueError as error:
         raise StoreUnavailable(str(error)) from None
 

@@ -10,12 +10,13 @@ import csv
 import io
 from bisect import bisect_left
 from datetime import datetime
+from typing import NotRequired
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from supervisor.api.errors import BodyTooLarge
 from supervisor.api.shapes.bodies import HeartbeatBody

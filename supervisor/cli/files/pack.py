@@ -6,7 +6,8 @@ are git's. Each folder's .gitignore applies to what lies below it, then its .spo
 Ignore files above the packed folder do not apply: the same tree is the same bundle wherever it lies.
 
 Equal trees give equal archives: sorted names, no times, no owners, two modes. .git, __pycache__, empty folders and the
-usual files of secrets are left out. The gzip is written in pieces, and a piece that does not shrink is stored, which makes packing fast.
+usual files of secrets are left out. The gzip is written in pieces, and a piece that does not shrink is stored, which
+makes packing fast.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def found(folder: Path, left_out: list[str] | None = None) -> list[Source]:
 
 
 @contextmanager
-def archived(folder: Path, sources: Sequence[Source], first: bytes | None = None) -> Iterator[tuple[str, IO[bytes], int]]:
+def archived(
+    folder: Path, sources: Sequence[Source], first: bytes | None = None
+) -> Iterator[tuple[str, IO[bytes], int]]:
     """(sha256 of the tar, its gzip, bytes of the gzip), for as long as the `with`. `first`: the list of a delta, its
     first member. Raises CliError."""
     try:
@@ -153,20 +156,27 @@ def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Source]:
 
 def source_at(folder: Path, path: str) -> Source | None:
     """The file or link at `path` as `walk` finds it; None: there is none, or it is left out. Raises CliError."""
+    whole = folder / path
+    is_file = os.path.lexists(whole) and not _is_folder(whole)
+    return _source(folder, path) if is_file and not is_left_out(folder, path) else None
+
+
+def is_left_out(folder: Path, path: str) -> bool:
+    """`walk` does not find this file, or would not if it were there. Raises CliError."""
     *folders, name = path.split("/")
-    inside, rules, is_taken_back = "", (("", parsed(USUAL)),), True
-    for part in (*folders, None):
+    inside, is_taken_back = "", True
+    rules: tuple[Rules, ...] = (("", parsed(USUAL)),)
+    for part in (*folders, ""):
         names = {each for each in (*IGNORE_FILES, *NO_CODE) if os.path.lexists(folder / inside / each)}
         if not is_taken_back and _no_code(names) is not None:
-            return None
+            return True
         rules = (*rules, *_rules(folder, inside, names))
-        below = inside + (name if part is None else part)
-        ignored = _ignored(below if part is None else below + "/", rules)
-        is_other = os.path.islink(folder / below) if part is not None else _is_folder(folder / below)
-        if ignored or is_other or (part or name) in ALWAYS:
-            return None
-        inside, is_taken_back = below + "/", ignored is False
-    return _source(folder, path) if os.path.lexists(folder / path) else None
+        below = inside + (f"{part}/" if part else name)
+        ignored = _ignored(below, rules)
+        if ignored or (part or name) in ALWAYS or (part and os.path.islink(folder / inside / part)):
+            return True
+        inside, is_taken_back = below, ignored is False
+    return False
 
 
 def _is_folder(path: Path) -> bool:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import DELTA, LINK, BundleRefused, Delta, Member, Opened, Tree, encode_delta, read_delta
 from supervisor.contract.runfiles import Orders, StoredDelta, Synced
+from supervisor.domain.attempt import Attempt
 from supervisor.domain.bundle_index import crlf_problem, holds_crlf
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CodeRefused, NotSupportedHere, SyncConflict, Unavailable
@@ -96,24 +97,26 @@ def show_synced(parts: Parts, run_id: str) -> RunCode:
     run = find_run(parts, run_id)
     synced = _synced(read_orders(parts.objects, run_id)[0], run)
     attempts = [attempt for attempt in parts.store.attempts(run.key) if attempt.code][-ATTEMPTS_SHOWN:]
+    reported = {info.key for page in parts.objects.pages(runfiles.synced(run_id)) for info in page.objects}
     return {
         "run_id": run_id,
         "code": synced.code,
         "revision": synced.revision,
         "tree": synced.tree,
         "git": synced.git,
-        "attempts": [_attempt_code(parts.objects, run_id, attempt.number, attempt.code) for attempt in attempts],
+        "attempts": [_attempt_code(parts.objects, run_id, attempt, reported) for attempt in attempts],
     }
 
 
-def _attempt_code(objects: ObjectStore, run_id: str, number: int, code: str | None) -> AttemptCode:
+def _attempt_code(objects: ObjectStore, run_id: str, attempt: Attempt, reported: Collection[str]) -> AttemptCode:
     """What is no report of our agent counts as none."""
-    shown_code: AttemptCode = {"attempt": number, "code": code, "began": 0, "revision": 0, "kept": []}
+    key = runfiles.applied(run_id, attempt.number)
+    shown: AttemptCode = {"attempt": attempt.number, "code": attempt.code, "began": 0, "revision": 0, "kept": []}
     with suppress(ObjectMissing, ValueError, KeyError, TypeError):
-        report = json.loads(objects.get(runfiles.applied(run_id, number))[0])
+        report = json.loads(objects.get(key)[0]) if key in reported else {}
         kept = [str(path) for path in report["kept"]]
-        shown_code = {**shown_code, "began": int(report["began"]), "revision": int(report["revision"]), "kept": kept}
-    return shown_code
+        shown = {**shown, "began": int(report["began"]), "revision": int(report["revision"]), "kept": kept}
+    return shown
 
 
 def show_tree(parts: Parts, run_id: str) -> CodeTree:
@@ -130,8 +133,9 @@ def show_tree(parts: Parts, run_id: str) -> CodeTree:
 
 
 def sync(parts: Parts, run_id: str, revision: int, path: Path, *, git: str, caller: Caller) -> Orders:
-    """Make the delta at `path` the next revision of the run's code. A repeat changes nothing. Raises NotFound, RunEnded,
-    NotSupportedHere, SyncConflict (its revision is not the next one), CodeRefused, StoreUnavailable, Unavailable."""
+    """Make the delta at `path` the next revision of the run's code. A repeat changes nothing. Raises NotFound,
+    RunEnded, NotSupportedHere, SyncConflict (its revision is not the next one), CodeRefused, StoreUnavailable,
+    Unavailable."""
     run = find_run(parts, run_id)
     refuse_unreachable(parts, run)
     before = _synced(read_orders(parts.objects, run_id)[0], run)
@@ -162,7 +166,9 @@ def sync(parts: Parts, run_id: str, revision: int, path: Path, *, git: str, call
 def _synced(orders: Orders, run: Run) -> Synced:
     """Of the present bundle: a resume with other code begins anew."""
     if run.policy.code is None:
-        text = f"{run.run_id} has no code bundle, so there is nothing to keep in step: its command runs in the machine's "
+        text = (
+            f"{run.run_id} has no code bundle, so there is nothing to keep in step: its command runs in the machine's "
+        )
         raise NotSupportedHere(f"{text}own folder. Submit it with --code DIR.", {"run_id": run.run_id})
     synced = orders.synced
     return synced if synced is not None and synced.code == run.policy.code else Synced(run.policy.code)
