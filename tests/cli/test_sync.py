@@ -142,7 +142,7 @@ def test_a_look_by_name_is_a_scan_of_that_part(folder: Path) -> None:
         ({"new/deep/a.py"}, lambda: write(folder, {"new/deep/a.py": "1"})),
         ({"run.sh"}, (folder / "run.sh").unlink),
         ({"moved", "new"}, lambda: (folder / "new").rename(folder / "moved")),
-        ({"lib/model.py"}, lambda: write(folder, {"lib/.spotignore": "model.py\n"})),
+        ({"lib/.spotignore"}, lambda: write(folder, {"lib/.spotignore": "model.py\n"})),
         ({"lib/.spotignore"}, (folder / "lib/.spotignore").unlink),
         ({"moved"}, lambda: subprocess.run(["rm", "-r", str(folder / "moved")], check=True)),
         ({"env/pyvenv.cfg", "env/x.py"}, lambda: write(folder, {"env/pyvenv.cfg": "", "env/x.py": "1"})),

@@ -260,6 +260,8 @@ def _folder_below(name: str, folder: Any, make: bool) -> Optional[int]:
         if not make:
             return None
         _keep(name, folder)
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=folder)

@@ -21,7 +21,15 @@ from typing_extensions import TypedDict
 from supervisor.contract import runfiles
 from supervisor.contract.runfiles import Orders
 from supervisor.domain.callers import Caller, Scope
-from supervisor.domain.errors import CommandNotFound, CommandRefused, Forbidden, NotSupportedHere, RunEnded, Unavailable
+from supervisor.domain.errors import (
+    CommandNotFound,
+    CommandRefused,
+    Forbidden,
+    InvalidRequest,
+    NotSupportedHere,
+    RunEnded,
+    Unavailable,
+)
 from supervisor.domain.events import EventKind
 from supervisor.domain.profile import Reach
 from supervisor.domain.run import Run
@@ -40,6 +48,7 @@ LATE_S = 60.0  # after the time limit of a command, for its last words
 KEPT_S = 900.0  # in the orders
 OPEN_MAX, RESULTS_MAX = 10, 50
 RESULT_BYTES = 1_000_000
+WORDS_CHARS = 32_768
 SHOWN_CHARS = 300
 Step = Callable[[Orders], Orders]
 Command = Mapping[str, Any]
@@ -131,6 +140,8 @@ def command(
     if request.kind == EXEC:
         refuse_exec(run, caller, exec_for_others)
     refuse_unreachable(parts, run)
+    if sum(map(len, request.words)) > WORDS_CHARS:
+        raise InvalidRequest(f"The command has more than {WORDS_CHARS:,} characters.", {"max": WORDS_CHARS})
     launch_id, digest = _launch(parts, run)
     row: dict[str, Any] = {
         "id": secrets.token_hex(8), "kind": request.kind, "launch_id": launch_id, "words": list(request.words),
@@ -138,11 +149,6 @@ def command(
         "by": caller.actor,
     }  # fmt: skip
     row["mac"] = runfiles.signature(row, digest)
-    if request.kind == EXEC:
-        text = audited(request.words)
-        data = {"command_id": row["id"], "command": text, "folder": request.folder, "attempt": _number(run)}
-        event = caller.event(EventKind.COMMAND_SENT, f"Command sent by {caller.actor}: {clip(text, 200)}.", data)
-        parts.store.add_events(run.key, [event], now)
 
     def step(orders: Orders) -> Orders:
         kept = tuple(each for each in orders.commands if now - float(each["at"]) < KEPT_S)
@@ -151,6 +157,12 @@ def command(
             raise CommandRefused(text, {"run_id": run_id})
         return orders._replace(commands=(*kept, row))
 
+    step(read_orders(parts.objects, run_id)[0])  # a refusal is no event
+    if request.kind == EXEC:
+        text = audited(request.words)
+        data = {"command_id": row["id"], "command": text, "folder": request.folder, "attempt": _number(run)}
+        event = caller.event(EventKind.COMMAND_SENT, f"Command sent by {caller.actor}: {clip(text, 200)}.", data)
+        parts.store.add_events(run.key, [event], now)
     orders = change_orders(parts.objects, run_id, step)
     _prune(parts.objects, run_id)
     return _shown(run_id, row, {}), orders
