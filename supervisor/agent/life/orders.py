@@ -45,8 +45,7 @@ _log = logging.getLogger("agent")
 
 
 class OrdersDuty:
-    """The step of the orders' thread, which starts with the first orders. `newest`: others may be there. It does not
-    read them again while a command runs."""
+    """The step of the orders' thread, which starts with the first orders. `changed`: they are not read yet."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._backoff_s = parts, RETRY_S
@@ -86,7 +85,7 @@ class CodeSync:
         """`say`: writes a line into the command's log."""
         self._job, self._store, self._say = job, store, say
         self._code, self._staging = folder.code, folder.synced
-        self.began = self.revision = 0
+        self.began = self.revision = self._reported = 0
         self.tree = self.git = ""
         self.kept: List[str] = []
         self.placed: Dict[str, Tuple[int, ...]] = {}  # path -> mark of a file as it was written here
@@ -112,17 +111,17 @@ class CodeSync:
         BundleRefused, Mismatch (the object is gone, or another one), StoreUnavailable, OSError, what `check` raises."""
         if synced.code != self._job.code:
             return
-        before = self.revision
         for delta in synced.deltas:
             if delta.last > self.revision:
                 self._apply(delta, check)
-        if self.revision == before:
+        if self.revision == self._reported:
             return
         self.tree, self.git = synced.tree, synced.git
         if begins:
             self.began = self.revision
         report = {"began": self.began, "revision": self.revision, "kept": self.kept}
         self._store.put(runfiles.applied(self._job.run_id, self._job.attempt), json.dumps(report).encode())
+        self._reported = self.revision
 
     def facts(self) -> Dict[str, Any]:
         """For the facts of the attempt: nothing where it runs its bundle."""

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Optional
 
@@ -126,6 +127,9 @@ class Supervision:
         """As it was changed since the submit. Raises Unfit, GaveUp, OSError."""
         parts = self._parts
         shutil.rmtree(parts.folder.synced, ignore_errors=True)
+        for path in (parts.folder.synced, parts.folder.unpacked):  # an earlier command may have put anything there
+            with suppress(FileNotFoundError):
+                os.unlink(path)
         os.makedirs(parts.folder.synced)
         with open(parts.folder.unpacked, "wb", opener=open_own):
             pass  # its time is what counts

@@ -150,26 +150,25 @@ def sync(parts: Parts, run_id: str, revision: int, path: Path, *, git: str, call
     key = runfiles.delta(run_id, revision, opened.sha256)
     stored = parts.objects.put_file(key, path)
     row = StoredDelta(revision, revision, key, opened.sha256, stored.size)
-    after = before._replace(revision=revision, tree=_hash_of(files), git=git, deltas=(*before.deltas, row))
+    after = before._replace(revision=revision, tree=_hash_of(files), git=git)
     parts.store.add_events(run.key, [_synced_event(run, after, delta, caller)], parts.clock.now())
 
     def step(orders: Orders) -> Orders:
-        _refuse_old(run_id, _synced(orders, run), revision)
-        return orders._replace(synced=after)
+        present = _synced(orders, run)  # its deltas may have been merged meanwhile
+        _refuse_old(run_id, present, revision)
+        return orders._replace(synced=after._replace(deltas=(*present.deltas, row)))
 
     orders = change_orders(parts.objects, run_id, step)
-    if len(after.deltas) >= MERGED_FROM:
-        orders = _merge(parts, run_id, after)
+    if orders.synced is not None and len(orders.synced.deltas) >= MERGED_FROM:
+        orders = _merge(parts, run_id, orders.synced)
     return orders
 
 
 def _synced(orders: Orders, run: Run) -> Synced:
     """Of the present bundle: a resume with other code begins anew."""
     if run.policy.code is None:
-        text = (
-            f"{run.run_id} has no code bundle, so there is nothing to keep in step: its command runs in the machine's "
-        )
-        raise NotSupportedHere(f"{text}own folder. Submit it with --code DIR.", {"run_id": run.run_id})
+        text = f"{run.run_id} has no code bundle, so there is nothing to keep in step: its command runs in a folder "
+        raise NotSupportedHere(f"{text}of the machine. Submit it with --code DIR.", {"run_id": run.run_id})
     synced = orders.synced
     return synced if synced is not None and synced.code == run.policy.code else Synced(run.policy.code)
 
