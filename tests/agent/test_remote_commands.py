@@ -219,9 +219,10 @@ def test_its_output_is_there_while_it_runs(bench: Bench, monkeypatch: pytest.Mon
 
 def test_a_result_waits_for_the_store(bench: Bench) -> None:
     agent = bench.agent()
-    agent.take([bench.signed("true")], time.time())
+    agent.take([bench.signed("sh", "-c", "while [ ! -e go ]; do sleep 0.02; done")], time.time())
     agent.step()
     bench.store.away = True
+    (bench.folder / "go").touch()
     wait_for(lambda: agent.step() == remote.STORE_S, 20, "the end of the command")
     bench.store.away = False
     assert bench.settled(agent)["exit_code"] == 0

@@ -187,11 +187,10 @@ class CodeSync:
         folder: Optional[int] = os.open(self._code, _OPEN | os.O_DIRECTORY)
         try:
             for part in path.split("/")[:-1]:
-                below = _folder_below(part, folder, make)
-                os.close(folder)
-                folder = below
-                if folder is None:
-                    break
+                if folder is not None:
+                    below = _folder_below(part, folder, make)
+                    os.close(folder)
+                    folder = below
             yield folder
         finally:
             if folder is not None:

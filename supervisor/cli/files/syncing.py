@@ -256,7 +256,7 @@ class Syncing:
         if not self.waits:
             return
         attempts = self.client.get(run_path(self.name, "code"))["attempts"]
-        newest = attempts[-1] if attempts else {"revision": 0, "kept": []}
+        newest: Json = attempts[-1] if attempts else {"revision": 0, "kept": []}
         took_s = time.monotonic() - self.sent_at
         if newest["revision"] >= self.revision:
             note(f"revision {self.revision} is on the machine of attempt {newest['attempt']} ({took_s:.1f} s)")

@@ -13,7 +13,7 @@ import hashlib
 import json
 import tarfile
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -236,7 +236,7 @@ def _target(file: File) -> str | None:
 def _files_of(objects: ObjectStore, synced: Synced) -> Mapping[str, File]:
     """Raises CodeNotFound, StoreUnavailable, Unavailable."""
     try:
-        return _files(objects, synced.code, tuple(delta.key for delta in synced.deltas))
+        return _files(cast(Hashable, objects), synced.code, tuple(delta.key for delta in synced.deltas))
     except ObjectMissing:
         raise absent(synced.code) from None
     except BundleRefused as error:
@@ -245,11 +245,12 @@ def _files_of(objects: ObjectStore, synced: Synced) -> Mapping[str, File]:
 
 
 @lru_cache(maxsize=4)  # up to 20,000 files each
-def _files(objects: ObjectStore, code: str, deltas: tuple[str, ...]) -> Mapping[str, File]:
+def _files(store: Hashable, code: str, deltas: tuple[str, ...]) -> Mapping[str, File]:
+    objects = cast(ObjectStore, store)
     if not deltas:
         opened = Opened(objects.read(runfiles.code(code)))
         return {member.path: _file(member, content)[0] for member, content in opened.files()}
-    files = dict(_files(objects, code, deltas[:-1]))
+    files = dict(_files(store, code, deltas[:-1]))
     delta, changed = read_delta(Opened(objects.read(deltas[-1])))
     for path in delta.removed:
         files.pop(path, None)
