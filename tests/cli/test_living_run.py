@@ -47,6 +47,7 @@ class Desk:
     def __init__(self, daemon: Daemon, run_cli: Callable[..., Ended], folder: Path) -> None:
         self._run_cli, self._here = run_cli, ("--data-dir", str(daemon.data_dir))
         self.daemon, self.notes = daemon, folder / "sync.log"
+        self.notes.touch()
         files = {"train.py": TRAINING, "value.txt": "first", "lib/old.py": "1", ".env": "KEY=1"}
         self.mine = write(folder / "mine", files)
 
