@@ -20,10 +20,10 @@ import os
 import shutil
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from supervisor.agent.life.beats import NEVER_S
-from supervisor.agent.life.remote import FOLDER, Commands, content_at, mark
+from supervisor.agent.life.remote import FOLDER, Commands, Site, content_at, mark
 from supervisor.agent.machine.command import Unfit
 from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.store.access import TRIES, Mismatch, Retrier, read_orders
@@ -32,9 +32,6 @@ from supervisor.contract.bundle import LINK, BundleRefused, Delta, Member, Opene
 from supervisor.contract.heartbeat import BAD_CODE, NO_CODE
 from supervisor.contract.runfiles import StoredDelta, Synced
 from supervisor.contract.stores.promise import ObjectMissing, ObjectStore, StoreUnavailable
-
-if TYPE_CHECKING:
-    from supervisor.agent.life.parts import Parts
 
 ORIG = ".orig"
 KEPT_SHOWN = 20
@@ -47,12 +44,12 @@ _log = logging.getLogger("agent")
 class OrdersDuty:
     """The step of the orders' thread, which starts with the first orders. `changed`: they are not read yet."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._backoff_s = parts, RETRY_S
+    def __init__(self, site: Site) -> None:
+        self._site, self._backoff_s = site, RETRY_S
         self._read_due = 0.0
-        job, folder = parts.job, parts.folder
-        self.sync = None if job.code is None else CodeSync(job, folder, parts.store, folder.add_to_output)
-        self.commands = Commands(parts, self.sync)
+        job, folder = site.job, site.folder
+        self.sync = None if job.code is None else CodeSync(job, folder, site.store, folder.add_to_output)
+        self.commands = Commands(site, None if self.sync is None else self.sync.placed)
         self.changed = True
 
     def step(self) -> float:
@@ -66,14 +63,14 @@ class OrdersDuty:
         """Seconds until the next reading."""
         problem = ""
         try:
-            orders, written_at = read_orders(self._parts.store, self._parts.job.run_id)
+            orders, written_at = read_orders(self._site.store, self._site.job.run_id)
             self.commands.take(orders.commands, written_at)
             if self.sync is not None and orders.synced is not None:
                 self.sync.catch_up(orders.synced)
         except (StoreUnavailable, BundleRefused, Mismatch, OSError) as error:
             problem = "orders are not carried out: %s" % error
             _log.warning("%s", problem)
-        self._parts.beat_state.note("orders", problem)
+        self._site.beat_state.note("orders", problem)
         self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S) if problem else RETRY_S
         return self._backoff_s if problem else NEVER_S
 

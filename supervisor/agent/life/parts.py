@@ -112,24 +112,7 @@ class Parts:
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.end_reasons, self.keeper)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.end_reasons, lambda: self.beat_state.now.phase)
-        orders_look = OrdersLook(self.store, job, self._carry_out_orders)
-        self.pushed = PushedBeats(
-            job,
-            self.beat_state,
-            self.end_reasons,
-            contact=self.contact,
-            follow=self._follow,
-            ordered=orders_look.named,
-            authorities=folder.authorities,
-        )
-        self.stored = StoredBeats(
-            job,
-            self.store,
-            keeper=self.keeper,
-            beat_state=self.beat_state,
-            end_reasons=self.end_reasons,
-            orders=orders_look,
-        )
+        self._make_beats()
         self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
         self.evidence = Evidence(
@@ -145,6 +128,21 @@ class Parts:
         self.evidence.words = self.log_watch.part
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
         self._make_loops()
+
+    def _make_beats(self) -> None:
+        job, orders = self.job, OrdersLook(self.store, self.job, self._carry_out_orders)
+        self.pushed = PushedBeats(
+            job,
+            self.beat_state,
+            self.end_reasons,
+            contact=self.contact,
+            follow=self._follow,
+            ordered=orders.named,
+            authorities=self.folder.authorities,
+        )
+        self.stored = StoredBeats(
+            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons, orders=orders
+        )
 
     def _progress(self) -> Progress:
         return Progress(

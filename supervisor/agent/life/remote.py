@@ -24,19 +24,17 @@ import stat
 import tarfile
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from supervisor.agent.life.beats import NEVER_S
-from supervisor.agent.machine.command import NotStarted, inside, spawn
-from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.command import NotStarted, Training, Workplace, inside, spawn
+from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.watch.beat_state import BeatState
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import LINK, MAX_BYTES, MAX_FILES, path_problem
 from supervisor.contract.identifiers import nonce_hash
-from supervisor.contract.stores.promise import ABSENT, PreconditionFailed, StoreUnavailable
-
-if TYPE_CHECKING:
-    from supervisor.agent.life.orders import CodeSync
-    from supervisor.agent.life.parts import Parts
+from supervisor.contract.stores.promise import ABSENT, ObjectStore, PreconditionFailed, StoreUnavailable
 
 EXEC, COLLECT = "exec", "collect"
 START_WITHIN_S = 180.0  # by the store's clock, after the orders were written
@@ -53,16 +51,42 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _log = logging.getLogger("agent")
 
 
+class Site(Protocol):
+    """What commands and changed code need of the agent."""
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def folder(self) -> MachineFolder: ...
+
+    @property
+    def store(self) -> ObjectStore: ...
+
+    @property
+    def masker(self) -> Masker: ...
+
+    @property
+    def beat_state(self) -> BeatState: ...
+
+    @property
+    def training(self) -> Training: ...
+
+    @property
+    def workplace(self) -> Optional[Workplace]: ...
+
+
 class Refused(Exception):
     """The command is not carried out; the text says why."""
 
 
 class Commands:
-    """Used by one thread, except `end`."""
+    """Used by one thread, except `end`. `placed`: the files that came with changed code, by path; None = the run has no
+    bundle."""
 
-    def __init__(self, parts: Parts, sync: Optional[CodeSync]) -> None:
-        self._parts, self._sync = parts, sync
-        self._secret = nonce_hash(parts.job.nonce)
+    def __init__(self, site: Site, placed: Optional[Mapping[str, Tuple[int, ...]]]) -> None:
+        self._site, self._placed = site, placed
+        self._secret = nonce_hash(site.job.nonce)
         self._seen: Set[str] = set()
         self._waiting: List[Tuple[Mapping[str, Any], float, str]] = []  # (command, written at, word of chance)
         self._results: Dict[str, Dict[str, Any]] = {}  # final ones that are not stored yet
@@ -73,7 +97,7 @@ class Commands:
         """Remember those for this launch; `step` carries them out."""
         for command in commands:
             name, mac = str(command.get("id")), str(command.get("mac"))
-            if name in self._seen or command.get("launch_id") != self._parts.job.launch_id:
+            if name in self._seen or command.get("launch_id") != self._site.job.launch_id:
                 continue
             self._seen.add(name)
             if mac != runfiles.signature(command, self._secret):
@@ -107,12 +131,12 @@ class Commands:
     def _begin(self, command: Mapping[str, Any], written_at: float, chance: str) -> None:
         """Raises StoreUnavailable."""
         name, kind = str(command["id"]), str(command["kind"])
-        result = {"kind": kind, "state": "running", "chance": chance, "launch_id": self._parts.job.launch_id}
-        key = runfiles.command_result(self._parts.job.run_id, name)
+        result = {"kind": kind, "state": "running", "chance": chance, "launch_id": self._site.job.launch_id}
+        key = runfiles.command_result(self._site.job.run_id, name)
         try:
-            claimed_at = self._parts.store.put(key, json.dumps(result).encode(), ABSENT).updated
+            claimed_at = self._site.store.put(key, json.dumps(result).encode(), ABSENT).updated
         except PreconditionFailed:
-            raw, info = self._parts.store.get(key)
+            raw, info = self._site.store.get(key)
             if chance.encode() not in raw:
                 return  # another one has started it, or it was taken back
             claimed_at = info.updated  # the response to our own creation was lost
@@ -126,12 +150,12 @@ class Commands:
             else:
                 raise Refused("this agent does not know it, or is leaving")
         except (Refused, NotStarted, OSError, ValueError) as error:
-            self._results[name] = {**result, "state": "refused", "text": self._parts.masker.text(str(error))}
+            self._results[name] = {**result, "state": "refused", "text": self._site.masker.text(str(error))}
 
     def _started(self, name: str, result: Mapping[str, Any], command: Mapping[str, Any]) -> _Running:
         """Raises Refused, NotStarted, OSError, ValueError."""
-        workplace = self._parts.workplace
-        if workplace is None or self._parts.training.status is not None:
+        workplace = self._site.workplace
+        if workplace is None or self._site.training.status is not None:
             raise Refused("the run's own command does not run")
         folder = os.path.normpath(os.path.join(workplace.cwd, str(command["folder"])))
         words = [str(word) for word in command["words"]]
@@ -146,22 +170,22 @@ class Commands:
         running.look()
         now = time.monotonic()
         if running.is_over or (running.is_fresh and now - running.stored_at >= STORE_S):
-            output = self._parts.masker.tail(bytes(running.output), len(running.output))
+            output = self._site.masker.tail(bytes(running.output), len(running.output))
             self._store(running.name, {**running.result(), "output": output.decode("utf-8", "replace")})
             running.stored_at, running.is_fresh, running.stored = now, False, running.is_over
 
     def _store(self, name: str, result: Mapping[str, Any]) -> None:
-        self._parts.store.put(runfiles.command_result(self._parts.job.run_id, name), json.dumps(result).encode())
+        self._site.store.put(runfiles.command_result(self._site.job.run_id, name), json.dumps(result).encode())
 
     def _collect(self, name: str, command: Mapping[str, Any]) -> Dict[str, Any]:
         """Raises Refused, OSError, StoreUnavailable."""
-        if self._sync is None:
+        if self._placed is None:
             raise Refused("the run has no code bundle")
-        path = os.path.join(self._parts.folder.synced, "collected")
+        path = os.path.join(self._site.folder.synced, "collected")
         try:
-            files = collect(self._parts.folder, self._sync.placed, [str(each) for each in command["paths"]], path)
+            files = collect(self._site.folder, self._placed, [str(each) for each in command["paths"]], path)
             if files:
-                self._parts.store.put_file(runfiles.command_files(self._parts.job.run_id, name), path)
+                self._site.store.put_file(runfiles.command_files(self._site.job.run_id, name), path)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)

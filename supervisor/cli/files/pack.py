@@ -80,13 +80,13 @@ class Packed:
 def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of `folder`. Raises CliError, which names the file, where the folder cannot be packed."""
     left_out: list[str] = []
-    sources = found(folder, left_out)
+    sources = found_files(folder, left_out)
     with archived(folder, sources) as (sha256, file, size):
         index = BundleIndex.of(sha256, (source.member for source in sources), size)
         yield Packed(index, file, tuple(sorted(left_out)))
 
 
-def found(folder: Path, left_out: list[str] | None = None) -> list[Source]:
+def found_files(folder: Path, left_out: list[str] | None = None) -> list[Source]:
     """What `walk` finds, in the order of an archive. Raises CliError, also for a folder that no bundle can hold."""
     return _checked(folder, sorted(walk(folder, left_out), key=lambda source: os.fsencode(source.member.path)))
 

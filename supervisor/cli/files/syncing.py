@@ -28,7 +28,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import PIECE_BYTES, Client, Json, run_path
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
-from supervisor.cli.files.pack import ALWAYS, IGNORE_FILES, Source, archived, found, is_left_out, source_at
+from supervisor.cli.files.pack import ALWAYS, IGNORE_FILES, Source, archived, found_files, is_left_out, source_at
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import not_empty, run_argument, server_options, yes_option
 from supervisor.cli.output import note, safe
@@ -113,7 +113,7 @@ class Local:
         if not self.folder.is_dir():
             raise CliError(f"{self.folder} is not a folder.", USAGE, "CODE_REFUSED")
         before = self.seen
-        sources = found(self.folder)
+        sources = found_files(self.folder)
         self.seen = {source.member.path: (source, self._content(source, before)) for source in sources}
 
     def look(self, paths: set[str]) -> None:
@@ -135,11 +135,11 @@ class Local:
         return name in IGNORE_FILES or (whole.is_dir() and not whole.is_symlink())
 
     def _content(self, source: Source, before: dict[str, tuple[Source, str]]) -> str:
-        path, known = self.folder / source.member.path, before.get(source.member.path)
+        path, last = self.folder / source.member.path, before.get(source.member.path)
         if source.member.link is not None:
             return LINK + source.member.link
-        if known is not None and known[0] == source:
-            return known[1]
+        if last is not None and last[0] == source:
+            return last[1]
         try:
             with open(path, "rb", opener=_opened) as content:
                 return hashlib.file_digest(content, "sha256").hexdigest()
@@ -237,10 +237,8 @@ class Syncing:
         self.waits, self.sent_at = True, time.monotonic()
         for gone in delta.removed:
             del self.files[gone]
-        for source in sources:
-            member = source.member
-            content = self.local.seen[member.path][1]
-            self.files[member.path] = {"content": content, "executable": member.executable}
+        for member in (source.member for source in sources):
+            self.files[member.path] = {"content": self.local.seen[member.path][1], "executable": member.executable}
         what = f"{plural(len(delta.changed), 'file')} changed, {len(delta.removed)} removed, {size_text(size)}"
         note(f"revision {self.revision}: {what}")
 
@@ -338,13 +336,13 @@ def bring_back(client: Client, name: str, folder: Path, paths: tuple[str, ...]) 
     if not result["files"]:
         note(f"The machine of {name} has changed nothing of its code.")
         return
-    known = {file["path"]: file["content"] for file in client.get(run_path(name, "code", "files"))["files"]}
+    synced = {file["path"]: file["content"] for file in client.get(run_path(name, "code", "files"))["files"]}
     with client.stream(f"{path}/files", {}) as response:
-        _unpack(iter(partial(response.read, PIECE_BYTES), b""), folder, known)
+        _unpack(iter(partial(response.read, PIECE_BYTES), b""), folder, synced)
 
 
-def _unpack(pieces: Iterator[bytes], folder: Path, known: dict[str, str]) -> None:
-    """`known`: path -> content at the last sync. Raises CliError."""
+def _unpack(pieces: Iterator[bytes], folder: Path, synced: dict[str, str]) -> None:
+    """`synced`: path -> content at the last sync. Raises CliError."""
     folder.mkdir(parents=True, exist_ok=True)
     came: list[str] = []
     left_out = 0
@@ -354,19 +352,18 @@ def _unpack(pieces: Iterator[bytes], folder: Path, known: dict[str, str]) -> Non
                 left_out += 1
                 for _ in content:
                     pass
-            elif _arrived(folder, member, content, known.get(member.path)):
+            elif _arrived(folder, member, content, synced.get(member.path)):
                 came.append(member.path)
     except BundleRefused as error:
         raise CliError(f"What the machine sent is refused: {error}.", code="SYNC_REFUSED") from None
     except OSError as error:
         raise CliError(f"{error.filename or folder}: {error.strerror}.", code="SYNC_REFUSED") from None
-    for path in came:
-        output.show([safe(path)])
+    output.show(map(safe, came))
     also = f"; {left_out} left out by the ignore rules" if left_out else ""
     note(f"{plural(len(came), 'file')} of the machine came into {safe(folder)}{also}")
 
 
-def _arrived(folder: Path, member: Member, content: Iterator[bytes], known: str | None) -> bool:
+def _arrived(folder: Path, member: Member, content: Iterator[bytes], synced: str | None) -> bool:
     """False: the same is here already. Raises BundleRefused, OSError."""
     target = folder / member.path
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -384,7 +381,7 @@ def _arrived(folder: Path, member: Member, content: Iterator[bytes], known: str 
         here = _content_here(target)
         if here == digest.hexdigest():
             return False
-        if here not in (None, known):
+        if here not in (None, synced):
             os.replace(target, f"{target}{ORIG}")
             note(f"{safe(member.path)} was changed here too: yours is {safe(member.path)}{ORIG}")
         os.replace(part, target)

@@ -220,8 +220,8 @@ class BeatInbox:
         """The run has orders of this number. Repeat it while a person waits for them: its beats come faster."""
         now = self._clock.monotonic()
         with self._lock:
-            known = self._ordered.pop(run_id, (0, 0.0))[0]
-            self._ordered[run_id] = max(known, number), now
+            newest = self._ordered.pop(run_id, (0, 0.0))[0]
+            self._ordered[run_id] = max(newest, number), now
             if len(self._ordered) > FOLLOWED_MAX:
                 self._ordered.popitem(last=False)
 

@@ -195,8 +195,8 @@ def _changed(opened: Opened, before: Mapping[str, File]) -> tuple[dict[str, File
     try:
         delta, files = read_delta(opened)
         for path, contents in {**delta.changed, **delta.removed}.items():
-            known = (before[path].content,) if path in before else ()
-            if contents != known or (path in delta.removed and not known):
+            present = (before[path].content,) if path in before else ()
+            if contents != present or (path in delta.removed and not present):
                 raise BundleRefused(f"the delta does not begin with the present content of {path!r}")
         for path in delta.removed:
             del after[path]
