@@ -27,7 +27,7 @@ RESPONSE_MAX_BYTES = 64 * 1024 * 1024
 RETRY_S = 0.5
 LONGEST_BACKOFF_S = 5.0  # after a response 429
 PATIENCE_S = 600.0  # how long a command that follows a run retries while the supervisor does not respond
-_SCOPE = re.compile(r"\b(?:runs:read|runs:write|metrics:read|admin)\b")
+_SCOPE = re.compile(r"\b(?:runs:read|runs:write|runs:exec|metrics:read|admin)\b")
 # The API's advice to send a field of the body; here the field is an option.
 _ADVICE = re.compile(r"\b(?:Say|Send|Set|Use) (replace_spec|rerun)\b")
 

@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("runs.control", "Restart an ended run from its checkpoint."),
         "retry": ("runs.control", "Request the machine of a waiting run now."),
         "approve": ("runs.control", "Release the machine of a run with verified results."),
+        "sync": ("files.syncing", "Send what changed in a folder to the code of a living run."),
         "pull": ("files.pull", "Download the results of a run and verify their checksums."),
     },
     "Look": {
@@ -50,6 +51,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("runs.logs", "Print the log of an attempt; -f follows it."),
         "serial": ("machines.serial", "Print the end of a machine's serial console."),
         "attach": ("machines.login", "Open a shell on the machine of a run."),
+        "exec": ("machines.login", "Run a command beside the training, without SSH."),
+        "shell": ("machines.login", "Type commands for the machine of a run, without SSH."),
         "tunnel": ("machines.login", "Open a port of a run's machine on this computer."),
         "events": ("runs.logs", "Print the history of a run, with reasons."),
         "why": ("runs.runs", "Show why an attempt ended, on which evidence, and what helps."),
@@ -118,7 +121,9 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, {"import": "import_"}.get(cmd_name, cmd_name.replace("-", "_")))
+        command: click.Command = getattr(
+            module, {"import": "import_", "exec": "exec_"}.get(cmd_name, cmd_name.replace("-", "_"))
+        )
         return command
 
     def resolve_command(

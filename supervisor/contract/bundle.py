@@ -4,21 +4,28 @@ Shared with the agent: Python 3.8, standard library only. Bytes come in, members
 The command line packs by these rules, the service checks uploads by them, and the agent unpacks by them. None of the
 three has to trust the others: no name and no link leads out of the folder, nothing is written through a link, and a few
 bytes cannot become many gigabytes.
+
+A delta changes an unpacked bundle: an archive of the same form, whose first member is a list. It names for each file
+that is added, changed or removed which contents it had before, so that a machine recognizes a file of its own making.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tarfile
 import zlib
 from contextlib import contextmanager
-from typing import IO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, cast
+from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 MAX_BYTES = 100_000_000  # content of all files
 MAX_FILES = 20_000
 MAX_TAR_BYTES = MAX_BYTES + MAX_FILES * 4096  # headers, long names, padding
 MAX_GZIP_BYTES = 120_000_000  # of an upload
 MAX_PATH_BYTES, MAX_PART_BYTES = 1024, 255
+DELTA = ".spot-delta.json"  # the list in a delta; no bundle has a file of this name
+MAX_DELTA_BYTES = 8_000_000  # of this list
+LINK = "link:"  # begins the content of a link; that of a file is its sha256
 HINT = "Leave out what is not code by a line in .spotignore; data belongs elsewhere"
 
 _PIECE_BYTES = 1 << 18
@@ -39,6 +46,14 @@ class Member(NamedTuple):
     size: int = 0
     executable: bool = False
     link: Optional[str] = None
+
+
+class Delta(NamedTuple):
+    """Path -> the contents that the file had before, the oldest first; none = it was not there. `changed`: the files in
+    the archive; `removed`: those that are gone. Removals come first."""
+
+    changed: Mapping[str, Tuple[str, ...]]
+    removed: Mapping[str, Tuple[str, ...]]
 
 
 class Tree:
@@ -144,6 +159,53 @@ class Opened:
                     self.tree.add(member)
                     yield member, _content(archive, info)
         self._tar.drain()
+
+
+def read_delta(opened: Opened) -> Tuple[Delta, Iterator[Tuple[Member, Iterator[bytes]]]]:
+    """(the list, the files as `Opened.files` gives them). Raises BundleRefused, also while the files are read; errors
+    of the pieces pass."""
+    files = opened.files()
+    member, content = next(files, (Member(""), iter(())))
+    if member.path != DELTA or member.size > MAX_DELTA_BYTES:
+        raise BundleRefused("it does not begin with its list, so it is no delta")
+    delta = decode_delta(b"".join(content))
+    return delta, _listed(delta, files)
+
+
+def _listed(delta: Delta, files: Iterator[Tuple[Member, Iterator[bytes]]]) -> Iterator[Tuple[Member, Iterator[bytes]]]:
+    missing = set(delta.changed)
+    for member, content in files:
+        if member.path not in missing:
+            raise BundleRefused("%r is not in the delta's list" % member.path)
+        missing.discard(member.path)
+        yield member, content
+    if missing:
+        raise BundleRefused("%r is in the delta's list only" % min(missing))
+
+
+def encode_delta(delta: Delta) -> bytes:
+    return json.dumps(delta._asdict(), ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def decode_delta(raw: bytes) -> Delta:
+    """Raises BundleRefused."""
+    try:
+        whole = json.loads(raw)
+        delta = Delta(_contents(whole["changed"]), _contents(whole["removed"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BundleRefused("its list is not one of a delta") from None
+    for path in (*delta.changed, *delta.removed):
+        problem = path_problem(path)
+        if problem is not None or path == DELTA or (path in delta.changed and path in delta.removed):
+            raise BundleRefused(problem or "%r is twice in the delta's list" % path)
+    return delta
+
+
+def _contents(rows: Any) -> Dict[str, Tuple[str, ...]]:
+    contents = {path: tuple(before) for path, before in rows.items()}
+    if not all(isinstance(content, str) for before in contents.values() for content in before):
+        raise TypeError("a content is a text")
+    return contents
 
 
 @contextmanager

@@ -6,6 +6,9 @@ Saved results are the files of a run at one moment, described by one small objec
 their contents are. A pointer of the baton names this object together with the checkpoint of the same moment, so a
 restore brings both or neither. A content is stored once and shared by all manifests that name it. A file that could not
 be saved stands in `left_out` with the reason; if the store has an older content of it, `files` still names that one.
+
+Orders are what people want of a living run: changed code, and commands to run beside the training. One object has them
+all, so an agent that reads it knows everything. Only the supervisor writes it, by compare-and-set.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 if TYPE_CHECKING:
     from supervisor.contract.baton import FileEntry  # a command on a host needs no baton
@@ -124,6 +127,35 @@ def code_index(sha256: str) -> str:
     """The contents of the bundle (JSON). It is written after the bundle: if the index exists, the bundle is
     complete."""
     return "%s%s.json" % (CODE, sha256)
+
+
+def orders(run_id: str) -> str:
+    return folder(run_id) + "orders.json"
+
+
+def synced(run_id: str) -> str:
+    return folder(run_id) + "sync/"
+
+
+def delta(run_id: str, revision: int, sha256: str) -> str:
+    """A delta of the code (contract/bundle.py), named by its last revision and the hash of its tar."""
+    return "%s%08d-%s.tar.gz" % (synced(run_id), revision, sha256[:16])
+
+
+def applied(run_id: str, attempt: int) -> str:
+    """The agent writes it when it has applied deltas: at which revision the attempt began and where it is now."""
+    return "%sa%d.json" % (synced(run_id), attempt)
+
+
+def command_result(run_id: str, command_id: str) -> str:
+    """Whoever creates it decides what becomes of the command: the agent that runs it, or the supervisor that takes it
+    back. So a command runs once at most."""
+    return "%scommands/%s.json" % (folder(run_id), command_id)
+
+
+def command_files(run_id: str, command_id: str) -> str:
+    """Files that the command has collected: a tar inside a gzip."""
+    return "%scommands/%s.tar.gz" % (folder(run_id), command_id)
 
 
 def logs(run_id: str, attempt: int) -> str:
@@ -258,3 +290,64 @@ def decode_saved(raw: bytes) -> SavedResults:
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("not a manifest of results: %s" % error) from None
+
+
+class StoredDelta(NamedTuple):
+    """From revision `first` - 1 to `last`; several deltas may have been merged. `sha256`: of the tar; `size`: of the
+    gzip."""
+
+    first: int
+    last: int
+    key: str
+    sha256: str
+    size: int
+
+
+class Synced(NamedTuple):
+    """Code that was sent to a living run. `code`: the bundle that the deltas change, in order. `tree`: hash of all
+    files. `git`: the commit of the folder that it came from, "" = not known."""
+
+    code: str
+    revision: int = 0
+    tree: str = ""
+    git: str = ""
+    deltas: Tuple[StoredDelta, ...] = ()
+
+
+class Orders(NamedTuple):
+    """`number` grows with each change. `commands`: those that may still be run; each is signed for one launch."""
+
+    number: int = 0
+    synced: Optional[Synced] = None
+    commands: Tuple[Mapping[str, Any], ...] = ()
+
+
+def encode_orders(orders: Orders) -> bytes:
+    data: Dict[str, Any] = {"version": 1, "number": orders.number, "synced": None, "commands": list(orders.commands)}
+    if orders.synced is not None:
+        deltas = [delta._asdict() for delta in orders.synced.deltas]
+        data["synced"] = {**orders.synced._asdict(), "deltas": deltas}
+    return json.dumps(data, separators=(",", ":")).encode("ascii")
+
+
+def decode_orders(raw: bytes) -> Orders:
+    """ValueError when it is torn or no such object."""
+    try:
+        data = json.loads(raw)
+        of = data["synced"]
+        sent = None
+        if of is not None:
+            rows = (StoredDelta(*(row[name] for name in StoredDelta._fields)) for row in of["deltas"])
+            sent = Synced(str(of["code"]), int(of["revision"]), str(of["tree"]), str(of["git"]), tuple(rows))
+        return Orders(int(data["number"]), sent, tuple(dict(row) for row in data["commands"]))
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError("not a run's orders: %s" % error) from None
+
+
+def signature(command: Mapping[str, Any], nonce_hash: str) -> str:
+    """Of a command in the orders, without its field `mac`. Only the supervisor and the agent of that launch know the
+    hash of its nonce (identifiers.nonce_hash), so a command counts for one launch."""
+    import hmac  # late: most runs have no commands
+
+    plain = {name: value for name, value in command.items() if name != "mac"}
+    return hmac.new(nonce_hash.encode(), json.dumps(plain, sort_keys=True).encode(), "sha256").hexdigest()

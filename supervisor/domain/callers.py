@@ -35,6 +35,7 @@ class Scope(StrEnum):
     WRITE = "runs:write"
     ADMIN = "admin"
     METRICS = "metrics:read"
+    EXEC = "runs:exec"
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,18 @@ class RangeRefused(SpotError, code="RANGE_NOT_SATISFIABLE"):
     """The requested range begins behind the end of the file."""
 
 
+class SyncConflict(Conflict, code="SYNC_CONFLICT"):
+    """The code of the run was changed since the client read it."""
+
+
+class CommandRefused(Conflict, code="COMMAND_REFUSED"):
+    """No command can run beside the run's own now."""
+
+
+class CommandNotFound(SpotError, code="COMMAND_NOT_FOUND"):
+    """The run has no command with this id."""
+
+
 class KeyInFlight(Conflict, code="IDEMPOTENCY_KEY_IN_FLIGHT"):
     """The first request with this Idempotency-Key is still in progress."""
 

@@ -67,6 +67,8 @@ class EventKind(StrEnum):
     SUPERVISOR_STARTED = "supervisor_started"
     PATROL = "patrol"  # the state of all runs, also without changes
     CODE_STORED = "code_stored"
+    COMMAND_SENT = "command_sent"  # a person runs a command beside the training
+    CODE_SYNCED = "code_synced"  # a person changed the code of a living run
     PRICES_REFRESHED = "prices_refreshed"
     INCIDENT = "incident"  # several runs ended with something in common; or it stops launches from now on
     INCIDENT_CLOSED = "incident_closed"
@@ -81,7 +83,7 @@ class EventKind(StrEnum):
 
 
 # These occur every few minutes and need no reaction: stored, but not shown in the history of a run.
-ROUTINE = frozenset({EventKind.CHECKPOINTS_REMOVED})
+ROUTINE = frozenset({EventKind.CHECKPOINTS_REMOVED, EventKind.CODE_SYNCED})
 
 
 @dataclass(frozen=True, slots=True)

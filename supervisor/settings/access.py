@@ -28,7 +28,8 @@ class AccessSettings:
     folder gets its own. `allowed_hosts`: further host names of requests, besides this computer's; a numeric `host` is
     included. `rate_per_s`: requests of one token, 0 = no limit; `rate_burst` at once. `streams_max`: open event
     streams, of which one token may have `streams_per_token`. `dashboard_url`: the address of this supervisor for
-    people; "" = messages have no links. `docs_public`: the description of the API needs no token."""
+    people; "" = messages have no links. `docs_public`: the description of the API needs no token. `exec_for_others`:
+    admins may run commands on machines of other owners (`spot exec`)."""
 
     host: str = "127.0.0.1"
     port: int = 8787
@@ -41,6 +42,7 @@ class AccessSettings:
     streams_per_token: int = 100
     dashboard_url: str = ""
     docs_public: bool = False
+    exec_for_others: bool = False
 
 
 def check(s: AccessSettings) -> None:

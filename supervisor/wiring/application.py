@@ -198,6 +198,7 @@ def _with_access(settings: Settings, services: Services) -> Services:
         streams=Limits(access.streams_max, access.streams_per_token),
         about=About(digest(settings), database=_kind_of_database(settings)),
         open_operations=open_operations(settings),
+        exec_for_others=settings.access.exec_for_others,
     )
 
 

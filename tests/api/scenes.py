@@ -24,7 +24,8 @@ from supervisor.reconciler.acting import records
 from supervisor.services.parts import Elsewhere
 from tests.api import scenes_people
 from tests.api.recorder import Asking, Recorder
-from tests.bundles import bundle_of
+from tests.bundles import CODE, bundle_of
+from tests.deltas import delta_of
 from tests.fakes.objectstore import MemoryStore
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, beat, make_bed
@@ -209,6 +210,33 @@ def code(bed: Bed, ask: Asking) -> None:
     ask("GET", f"/v1/code/{'0' * 64}")
 
 
+def works_on_a_living_run(bed: Bed, ask: Asking) -> None:
+    name, raw = bundle_of()
+    gz = {"Content-Type": "application/gzip"}
+    ask("PUT", f"/v1/code/{name}", content=raw, headers=gz)
+    bed.submit("digits-8")
+    for path in ("/code", "/code/files"):
+        ask("GET", f"/v1/runs/digits-8{path}")
+    bed.submit("digits-7", {**SPEC, "command": ["python", "train.py"], "code": name})
+    ask("POST", RUN + "/commands", {"command": ["nvidia-smi"]})
+    ask("POST", RUN + "/code/collected", {"paths": ["notebooks"]})
+    bed.train("digits-7")
+    bed.change("digits-7", attempt=replace(bed.run("digits-7").attempt, code=name))
+    change = delta_of(CODE, {**CODE, "train.py": b"print(2)\n"})[1]
+    ask("PUT", RUN + f"/code/1?git={'5d' * 20}", content=change, headers=gz)
+    ask("PUT", RUN + "/code/3", content=change, headers=gz)
+    bed.objects.put(runfiles.applied("digits-7", 1), b'{"began": 0, "revision": 1, "kept": ["train.py.orig"]}')
+    for path in ("/code", "/code/files"):
+        ask("GET", RUN + path)
+    ask("POST", RUN + "/code/collected", {"paths": ["notebooks"]})
+    sent = ask("POST", RUN + "/commands", {"command": ["nvidia-smi"], "folder": "", "timeout_s": 60.0}).json()
+    path = f"{RUN}/commands/{sent['command_id']}"
+    done = {"kind": "exec", "state": "done", "exit_code": 0, "output": "GPU 0: 41 %\n", "ran_s": 0.4, "folder": "/code"}
+    bed.objects.put(runfiles.command_result("digits-7", sent["command_id"]), json.dumps(done).encode())
+    for each in (path, path[:-1] + "x", path + "/files"):
+        ask("GET", each)
+
+
 def machines(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
@@ -259,6 +287,7 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, ends, is_approved, logs, curves, beats, files, is_purged, leaves_evidence, takes_over, code, machines,
+    submits, ends, is_approved, logs, curves, beats, files, is_purged, leaves_evidence, takes_over, code,
+    works_on_a_living_run, machines,
     own_gpus, prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

@@ -21,6 +21,8 @@ ALLOWED = {
     "host/stays.py": "is a store: for the supervisor, on a host",
     "services/runs/purge.py": "everything of a run, for a person",
     "services/doctor/state.py": "the object that it has just written to see whether it can",
+    "services/runs/synced.py": "deltas of a run's code that were merged into one",
+    "services/runs/orders.py": "the oldest results of a run's commands",
     "services/runs/changing.py": "the stop marker that a resume has used up",
     "wiring/trial_cloud.py": "everything below the prefix that `spot trial` made for itself",
     "reconciler/acting/endings.py": "the beat of a run that is settled",

@@ -35,6 +35,7 @@ from tests.benchmarks import (
     slurm_ticking,
     streaming,
     submit,
+    syncing,
     ticking,
     uploading,
 )
@@ -42,7 +43,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
     boot, submit, listing, ticking, reading, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
-    curves, cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
+    syncing, curves, cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
     live_pages, long_logs, looking, queueing, hosts, slurm_ticking, kubernetes_ticking,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)

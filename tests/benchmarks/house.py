@@ -73,6 +73,12 @@ def cpu_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
+def tree_cpu_s(pid: int) -> float:
+    """The same with that of its children that have ended, to a hundredth of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return cpu_s(pid) + sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def rss_kib(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024

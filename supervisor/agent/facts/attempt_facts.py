@@ -88,6 +88,7 @@ class FactsDuty:
         self._unstored = True  # the facts as they are now
         self._began_at = 0.0
         self._last = False
+        self.more: Mapping[str, Any] = {}  # facts that another part knows; before the first step
 
     def begin(self, cwd: str, env: Mapping[str, str]) -> None:
         """The folder and the environment of the command. Before the first step."""
@@ -109,7 +110,7 @@ class FactsDuty:
             return None
         if self._facts is None:
             _lower_priority()
-            facts = collect(self._job, *self._workplace)
+            facts = {**collect(self._job, *self._workplace), **self.more}
             self._probes += 1
             if facts["absent"].get("python") == KILLED and self._probes < 2:
                 return CHECK_S  # killed with the command's leftovers: the command has just ended, finish() comes next

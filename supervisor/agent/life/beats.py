@@ -5,13 +5,16 @@ that the supervisor writes at each start; the file is read again after every fai
 
 Stored: written if-generation-match of the agent's own last beat. Another generation means that another process wrote or
 deleted it, so the agent reads the baton. With each stored beat the agent also reads the .stop marker and the baton: so
-it learns about a stop, a newer attempt and a closed run even without contact to a supervisor.
+it learns about a stop, a newer attempt and a closed run even without contact to a supervisor. It looks for orders then
+too, rarely where a supervisor responds, because the response names new ones.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
 
@@ -36,6 +39,7 @@ from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStor
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 NEVER_S = 3600.0
+NAMED_S, ORDERS_S = 600.0, 300.0  # a supervisor that responded so lately names new orders: a look is due this rarely
 _log = logging.getLogger("agent")
 
 
@@ -44,7 +48,8 @@ class PushFailed(Exception):
 
 
 class PushedBeats:
-    """Used by one thread at a time. `follow` is called with each response: whether a user reads the log."""
+    """Used by one thread at a time. With each response `follow` is called: whether a user reads the log; and `ordered`:
+    the number of the newest orders, None where the response has none."""
 
     _failing = False  # the last push
     _url: Optional[str] = None  # from the server file
@@ -58,12 +63,13 @@ class PushedBeats:
         *,
         contact: Contact,
         follow: Callable[[bool], None],
+        ordered: Callable[[Any], None] = lambda number: None,
         authorities: Optional[str] = None,
     ) -> None:
         """`authorities`: as in HttpClient."""
         self._job, self._authorities = job, authorities
         self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
-        self._follow = follow
+        self._follow, self._ordered = follow, ordered
 
     def step(self) -> float:
         """Push once; seconds until the next push."""
@@ -83,6 +89,7 @@ class PushedBeats:
         if response.get("stop") is True and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.STOPPED)
         self._follow(response.get("follow_logs") is True)
+        self._ordered(response.get("orders"))
         next_s: Any = response.get("next_s")
         return min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S) if is_number(next_s) else self._job.beat_push_s
 
@@ -128,15 +135,61 @@ class PushedBeats:
         return self._url
 
 
+class OrdersLook:
+    """Whether the run's orders have changed. `carry_out` is called where they have; False: it is too early. Safe to use
+    from every thread."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        job: Job,
+        carry_out: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._key = store, runfiles.orders(job.run_id)
+        self._carry_out, self._monotonic = carry_out, monotonic
+        self._lock = threading.Lock()
+        self._number, self._generation = 0, ABSENT  # of the newest orders that are carried out
+        self._named_at = self._looked_at = float("-inf")
+
+    def named(self, number: Any) -> None:
+        """A supervisor has responded: the orders have this number, None: it does not know."""
+        self._named_at = self._monotonic()
+        with self._lock:
+            if heartbeat.is_count(number) and number > self._number and self._carry_out():
+                self._number = number
+
+    def look(self) -> None:
+        """In the store; rarely while a supervisor responds. Raises StoreUnavailable."""
+        now = self._monotonic()
+        if now - self._named_at < NAMED_S and now - self._looked_at < ORDERS_S:
+            return
+        self._looked_at = now
+        try:
+            generation = self._store.stat(self._key).generation
+        except ObjectMissing:
+            return
+        with self._lock:
+            if generation != self._generation and self._carry_out():
+                self._generation = generation
+
+
 class StoredBeats:
     """Only a holder stores beats."""
 
     _generation: Optional[str] = None  # of our own last beat; None = unknown
 
     def __init__(
-        self, job: Job, store: ObjectStore, *, keeper: BatonKeeper, beat_state: BeatState, end_reasons: EndReasons
+        self,
+        job: Job,
+        store: ObjectStore,
+        *,
+        keeper: BatonKeeper,
+        beat_state: BeatState,
+        end_reasons: EndReasons,
+        orders: Optional[OrdersLook] = None,
     ) -> None:
-        self._job, self._store, self._keeper = job, store, keeper
+        self._job, self._store, self._keeper, self._orders = job, store, keeper, orders
         self._beat_state, self._end_reasons = beat_state, end_reasons
         self._key = runfiles.beat(job.run_id)
         self._boot_beat_left = job.sequence_from > 0  # only a start-up script numbers beats before its agent
@@ -196,6 +249,8 @@ class StoredBeats:
                 self._end_reasons.add(heartbeat.STOPPED)
         if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.SUPERSEDED)
+        if self._orders is not None and self._end_reasons.ending is None:
+            self._orders.look()
 
     def _is_holder(self, baton: rules.Baton) -> bool:
         verdict = self._keeper.standing(baton)

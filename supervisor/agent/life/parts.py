@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder, Renames
@@ -23,7 +23,7 @@ from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, Sna
 from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.looks import Surroundings
-from supervisor.agent.life.beats import PushedBeats, StoredBeats
+from supervisor.agent.life.beats import OrdersLook, PushedBeats, StoredBeats
 from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup, host_io_pressure
 from supervisor.agent.machine.command import Training, Unfit, Workplace
 from supervisor.agent.machine.folder import Job, MachineFolder
@@ -45,6 +45,9 @@ from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
+
+if TYPE_CHECKING:
+    from supervisor.agent.life.orders import OrdersDuty
 
 AFTER_ERROR_S = 5.0
 GPU_AGE_PACES = 3.0  # figures of cards that are older are unread: the driver may hang
@@ -73,6 +76,7 @@ class Parts:
     workplace: Optional[Workplace] = None
     scratch_base: Optional[str] = None  # its working folder, without links
     _notice_logged = False
+    _orders: Optional[OrdersDuty] = None
 
     def __init__(
         self,
@@ -108,17 +112,7 @@ class Parts:
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.end_reasons, self.keeper)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.end_reasons, lambda: self.beat_state.now.phase)
-        self.pushed = PushedBeats(
-            job,
-            self.beat_state,
-            self.end_reasons,
-            contact=self.contact,
-            follow=self._follow,
-            authorities=folder.authorities,
-        )
-        self.stored = StoredBeats(
-            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
-        )
+        self._make_beats()
         self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
         self.evidence = Evidence(
@@ -134,6 +128,21 @@ class Parts:
         self.evidence.words = self.log_watch.part
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
         self._make_loops()
+
+    def _make_beats(self) -> None:
+        job, orders = self.job, OrdersLook(self.store, self.job, self._carry_out_orders)
+        self.pushed = PushedBeats(
+            job,
+            self.beat_state,
+            self.end_reasons,
+            contact=self.contact,
+            follow=self._follow,
+            ordered=orders.named,
+            authorities=self.folder.authorities,
+        )
+        self.stored = StoredBeats(
+            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons, orders=orders
+        )
 
     def _progress(self) -> Progress:
         return Progress(
@@ -184,6 +193,7 @@ class Parts:
         self.log_loop = self._loop("log", self.log_duty.step)
         self.series_loop = self._loop("metrics", self.series_duty.step)
         self.hits_loop = self._loop("hits", self.log_watch.step)
+        self.orders_loop = self._loop("orders", lambda: self.orders.step())  # noqa: PLW0108 - late
         self.preemption_loop: Optional[Loop] = None  # None: only the provider can announce a preemption
         if job.notice_from == "gce":
             watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)
@@ -228,6 +238,27 @@ class Parts:
         if followed != self.log_duty.followed:
             self.log_duty.follow(followed)
             self.log_loop.wake()
+
+    @property
+    def orders(self) -> OrdersDuty:
+        if self._orders is None:
+            from supervisor.agent.life.orders import OrdersDuty  # late: most runs never have orders
+
+            self._orders = OrdersDuty(self)
+        return self._orders
+
+    def end_orders(self) -> None:
+        """Commands beside the training end with it."""
+        self.orders_loop.stop()
+        if self._orders is not None:
+            self._orders.commands.end()
+
+    def _carry_out_orders(self) -> bool:
+        """False: the command is not there yet. One thread at a time."""
+        if self.hits_loop.started:
+            self.orders.changed = True
+            (self.orders_loop.wake if self.orders_loop.started else self.orders_loop.start)()
+        return self.hits_loop.started
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))

@@ -12,8 +12,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import signal
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Optional
 
@@ -23,8 +25,9 @@ from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.machine import gpus
 from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prepare
 from supervisor.agent.machine.downloads import Downloads, hub_folder
+from supervisor.agent.machine.folder import open_own
 from supervisor.agent.machine.nvml import driver_version
-from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim
+from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim, read_orders
 from supervisor.agent.watch.ends import SIGNAL, TERM, Ending
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused, Pointer, take_back
@@ -82,6 +85,7 @@ class Supervision:
                 self._leaving.not_started(DISK_FULL, "this machine's disk is full: %s" % error)
                 return
             self._watch()
+            parts.end_orders()
             self._leaving.leave()
         except Exception as error:
             self._leaving.report_own_error(error)
@@ -109,6 +113,7 @@ class Supervision:
             raise Unfit(heartbeat.NO_GPU, gpu_problem or cuda_problem)
         if job.code is not None:
             fetch_code(parts.store, job.code, parts.folder.code, retrier)
+            self._change_code(retrier)
         self._download(retrier)
         restorer = Restorer(
             parts.store, parts.keeper, folder=parts.folder.checkpoints, retrier=retrier, reject=self._reject
@@ -117,6 +122,21 @@ class Supervision:
         parts.results.saver.restore(None if pointer is None else pointer.results)
         parts.saver.clean(retrier.call("reading the baton", parts.keeper.read))
         self._start(pointer)
+
+    def _change_code(self, retrier: Retrier) -> None:
+        """As it was changed since the submit. Raises Unfit, GaveUp, OSError."""
+        parts = self._parts
+        shutil.rmtree(parts.folder.synced, ignore_errors=True)
+        for path in (parts.folder.synced, parts.folder.unpacked):  # an earlier command may have put anything there
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        os.makedirs(parts.folder.synced)
+        with open(parts.folder.unpacked, "wb", opener=open_own):
+            pass  # its time is what counts
+        orders, _ = retrier.call("reading the orders", read_orders, parts.store, parts.job.run_id)
+        if orders.synced is not None and parts.orders.sync is not None:
+            parts.orders.sync.begin(retrier)
+            parts.facts_duty.more = parts.orders.sync.facts()
 
     def _download(self, retrier: Retrier) -> None:
         """The files of `stage`. Raises GaveUp, NotStarted, OSError."""
@@ -228,5 +248,6 @@ class Supervision:
     def _kill_command(self) -> None:
         """It still runs only after an error of our own."""
         training = self._parts.training
+        self._parts.end_orders()
         if training.pid is not None and not training.poll():
             training.signal(signal.SIGKILL)

@@ -79,7 +79,7 @@ class Training:
 
     def start(self, command: Command, cwd: str, env: Mapping[str, str], output: str) -> None:
         """Raises NotStarted."""
-        with _inside(cwd):
+        with inside(cwd):
             arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
             path = shutil.which(arguments[0], path=env.get("PATH", os.defpath))
             if path is None and os.path.dirname(arguments[0]) and os.path.exists(arguments[0]):
@@ -88,7 +88,7 @@ class Training:
                 raise NotStarted(NOT_FOUND, "%s: command not found" % arguments[0])
             self._started_at = self._monotonic()
             try:
-                self.pid = _spawn(path, arguments, env, output)
+                self.pid = spawn(path, arguments, env, output)
             except (OSError, ValueError) as error:
                 raise NotStarted(NOT_STARTED, "%s cannot be run: %s" % (arguments[0], error)) from None
 
@@ -126,8 +126,9 @@ class Training:
 
 
 @contextmanager
-def _inside(folder: str) -> Iterator[None]:
-    """posix_spawn has no working directory: the child inherits ours. Every path of the agent is absolute."""
+def inside(folder: str) -> Iterator[None]:
+    """posix_spawn has no working directory: the child inherits ours. Every path of the agent is absolute. Raises
+    NotStarted."""
     before = os.getcwd()
     try:
         os.chdir(folder)
@@ -142,7 +143,8 @@ def _inside(folder: str) -> Iterator[None]:
             os.chdir(before)
 
 
-def _spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str) -> int:
+def spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str) -> int:
+    """The id of a new process that leads its group. OSError, ValueError."""
     actions: List[Tuple[int, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),  # type: ignore[list-item]
         (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),  # type: ignore[list-item]

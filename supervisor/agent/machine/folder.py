@@ -227,6 +227,8 @@ class MachineFolder:
         self.results = os.path.join(work, "results")
         self.scratch = os.path.join(work, "scratch")
         self.code = os.path.join(work, "code")  # made when a bundle is unpacked
+        self.synced = os.path.join(work, "synced")  # changed code until it is applied
+        self.unpacked = os.path.join(work, "unpacked")  # made with the code: what changes there later has a later time
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
         self.staged = os.path.join(work, "staged")  # links to the files of the spec's `stage`

@@ -26,6 +26,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import Baton, BatonRefused, FileEntry, decode, encode
 from supervisor.contract.identifiers import parse_launch_id
+from supervisor.contract.runfiles import Orders
 from supervisor.contract.stores.promise import (
     MAX_PAGE,
     IsKnown,
@@ -253,6 +254,18 @@ def new_stop_marker(store: ObjectStore, run_id: str, *consumed: Optional[str]) -
     except ObjectMissing:
         return None
     return None if generation in consumed else generation
+
+
+def read_orders(store: ObjectStore, run_id: str) -> Tuple[Orders, float]:
+    """(what people want of the living run, when it was written by the store's clock); empty where they want nothing.
+    StoreUnavailable."""
+    try:
+        raw, info = store.get(runfiles.orders(run_id))
+        return runfiles.decode_orders(raw), info.updated
+    except ObjectMissing:
+        return Orders(), 0.0
+    except ValueError as error:
+        raise StoreUnavailable(str(error)) from None
 
 
 class Mismatch(Exception):

@@ -91,6 +91,8 @@ PATHS: Mapping[str, tuple[str, Json]] = {
     "token_id": ("The token.", {"type": "string", "pattern": "^tok-[0-9a-f]{12}$"}),
     "number": ("Number of an attempt, from 1 on.", {"type": "integer", "minimum": 1, "maximum": 10**9}),
     "sha256": ("SHA-256 of the bundle's tar, in lower case.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+    "revision": ("The revision that this delta makes.", {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}),
+    "command_id": ("The command.", {"type": "string", "pattern": "^[0-9a-f]{16}$"}),
     "path": ("Relative to the run's folder, as in the list of files.", {"type": "string", "minLength": 1}),
 }
 _QUERY: Mapping[str, str] = {

@@ -10,6 +10,7 @@ import csv
 import io
 from bisect import bisect_left
 from datetime import datetime
+from typing import NotRequired
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -36,9 +37,12 @@ routes = Routes("agent")
 
 
 class BeatAnswer(TypedDict):
+    """`orders`: grows when people have ordered something of the run (changed code, a command); left out: not known."""
+
     next_s: float
     stop: bool
     follow_logs: bool
+    orders: NotRequired[int]
 
 
 class BeatsFirst:
@@ -75,7 +79,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def _shown(answer: BeatResponse) -> BeatAnswer:
-    return {"next_s": answer.next_s, "stop": answer.stop, "follow_logs": answer.follow_logs}
+    shown: BeatAnswer = {"next_s": answer.next_s, "stop": answer.stop, "follow_logs": answer.follow_logs}
+    if answer.orders is not None:
+        shown["orders"] = answer.orders
+    return shown
 
 
 @routes.on(

@@ -1,4 +1,4 @@
-"""Contents: the files of a run, the logs of its attempts, and code bundles.
+"""Contents: the files of a run, the logs of its attempts, code bundles, and code that changes while its run lives.
 
 Files: a list with checksums, and the bytes of each, whole or one range. Logs: a part, the lines that contain a text, or
 the whole log as one file. An uploaded code bundle is written to a file without a name, which disappears with the
@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -21,7 +22,7 @@ from fastapi.responses import StreamingResponse
 
 from supervisor.api.errors import UnsupportedMediaType, problem, request_id_of
 from supervisor.api.shapes.bodies import PulledBody
-from supervisor.api.shapes.parameters import FileParameters, LogParameters
+from supervisor.api.shapes.parameters import FileParameters, LogParameters, SyncParameters
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
 from supervisor.api.wire.responses import json_response
 from supervisor.api.wire.route import Routes
@@ -31,11 +32,12 @@ from supervisor.services.files.files import FileList, list_files
 from supervisor.services.files.filestream import CutShort, FileStream, open_file
 from supervisor.services.logs.chunks import LogBytes
 from supervisor.services.logs.logs import LogMatches, LogText
-from supervisor.services.runs import code
+from supervisor.services.runs import code, synced
 from supervisor.services.runs.actions import note_pull
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.code import CodeShown
 from supervisor.services.runs.purge import refuse_purged
+from supervisor.services.runs.synced import CodeTree, RunCode
 from supervisor.services.views.run_view import RunJson
 
 routes = Routes("files")
@@ -44,6 +46,7 @@ REFUSALS = "RUN_NOT_FOUND FILES_PURGED FILE_NOT_FOUND FILE_CHANGED RANGE_NOT_SAT
 RANGES = ("Range", "If-Range")
 FILE_HEADERS = ("ETag", "Accept-Ranges", "Content-Disposition", "Content-Range", "Repr-Digest")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_REVISION = re.compile(r"[1-9][0-9]{0,8}\Z")
 _ACCEPTED = ("application/gzip", "application/x-gzip")
 _BUFFER_BYTES = 1 << 20
 
@@ -210,22 +213,67 @@ async def show_code(request: Request, sha256: str) -> CodeShown:
 async def store_code(request: Request, sha256: str) -> Response:
     """Store a code bundle: a tar inside a gzip, named by the SHA-256 of the tar, and checked before it is stored."""
     name, services, caller = _named(sha256), services_of(request), caller_of(request)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in _ACCEPTED:
-        raise UnsupportedMediaType("The body must be application/gzip.", {"accepted": _ACCEPTED[0]})
-    # In the data folder, because a temporary folder may be in memory; without a name, so that nothing is left behind.
-    try:
-        with tempfile.TemporaryFile(dir=services.around.data_dir) as file:
-            await _received(request, file)
-            path = Path(f"/proc/self/fd/{file.fileno()}")
-            bundle, created = await in_slow_thread(code.keep, services.parts, name, path, caller)
-    except OSError as error:
-        text = f"The bundle could not be received ({error.strerror}); nothing was stored."
-        raise Unavailable(f"{text} Free some space, then repeat it.", {"part": "data folder"}) from error
+    async with _received(request) as path:
+        bundle, created = await in_slow_thread(code.keep, services.parts, name, path, caller)
     return json_response(bundle, 201 if created else 200)
 
 
-async def _received(request: Request, file: IO[bytes]) -> None:
+@routes.on("GET /v1/runs/{run_id}/code", Scope.READ, tag="code", refuses="RUN_NOT_FOUND NOT_SUPPORTED")
+async def show_run_code(request: Request, run_id: str) -> RunCode:
+    """Show the revision of a run's code, and with which one each attempt began."""
+    return await in_slow_thread(synced.show_synced, services_of(request).parts, run_id)
+
+
+@routes.on(
+    "GET /v1/runs/{run_id}/code/files", Scope.READ, tag="code", refuses="RUN_NOT_FOUND NOT_SUPPORTED CODE_NOT_FOUND"
+)
+async def list_run_code(request: Request, run_id: str) -> CodeTree:
+    """List the files of the newest revision of a run's code, with their checksums."""
+    return await in_slow_thread(synced.show_tree, services_of(request).parts, run_id)
+
+
+@routes.on(
+    "PUT /v1/runs/{run_id}/code/{revision}",
+    Scope.WRITE,
+    {200: RunCode},
+    tag="code",
+    refuses="RUN_NOT_FOUND RUN_ENDED NOT_SUPPORTED SYNC_CONFLICT CODE_REFUSED CODE_NOT_FOUND ORIGIN_REFUSED "
+    "BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE",
+    raw_body="application/gzip",
+)
+async def sync_run_code(request: Request, run_id: str, revision: str, query: SyncParameters) -> Response:
+    """Change the code of a live run: a delta in a tar inside a gzip, which begins with its list. Its machine applies
+    it, and the next attempt starts from it."""
+    if not _REVISION.match(revision):
+        raise InvalidRequest("A revision is a whole number from 1 on.")
+    services, caller = services_of(request), caller_of(request)
+
+    def work(path: Path) -> RunCode:
+        orders = synced.sync(services.parts, run_id, int(revision), path, git=query.git, caller=caller)
+        services.inbox.order(run_id, orders.number)
+        return synced.show_synced(services.parts, run_id)
+
+    async with _received(request) as path:
+        return json_response(await in_slow_thread(work, path))
+
+
+@asynccontextmanager
+async def _received(request: Request) -> AsyncIterator[Path]:
+    """The path of the body, a file in the data folder, because a temporary folder may be in memory; without a name, so
+    that nothing is left behind. Raises UnsupportedMediaType, Unavailable."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _ACCEPTED:
+        raise UnsupportedMediaType("The body must be application/gzip.", {"accepted": _ACCEPTED[0]})
+    try:
+        with tempfile.TemporaryFile(dir=services_of(request).around.data_dir) as file:
+            await _write(request, file)
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+    except OSError as error:
+        text = f"The bundle could not be received ({error.strerror}); nothing was stored."
+        raise Unavailable(f"{text} Free some space, then repeat it.", {"part": "data folder"}) from error
+
+
+async def _write(request: Request, file: IO[bytes]) -> None:
     """The middleware limits its size."""
     buffer = bytearray()
     async for piece in request.stream():

@@ -128,6 +128,24 @@ class PulledBody(Strict):
     files: Count
 
 
+Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=8192)]
+
+
+class CommandBody(Strict):
+    """`command`: a list of words; no shell reads it. `folder`: where it runs, relative to where the run's command does;
+    "" = there."""
+
+    command: Annotated[list[Word], Field(min_length=1, max_length=256)]
+    folder: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=1024)] = ""
+    timeout_s: Annotated[FiniteFloat, Field(gt=0, le=600)] = 60.0
+
+
+class CollectCodeBody(Strict):
+    """`paths`: files and folders of the code; none = all."""
+
+    paths: Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=1024)]], Field(max_length=100)] = []
+
+
 class PurgeBody(Strict):
     """`confirm`: the run's id once more, typed by a person."""
 

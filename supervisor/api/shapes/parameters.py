@@ -295,6 +295,12 @@ class FileParameters(NoParameters):
     cursor: Annotated[str, StringConstraints(max_length=1024)] | None = None
 
 
+class SyncParameters(NoParameters):
+    git: Annotated[
+        str, StringConstraints(pattern=r"^[0-9a-f]{0,64}(\+changes)?$"), Field(description="the commit of the folder")
+    ] = ""
+
+
 class DeliveryParameters(NoParameters):
     page_size: PageSize = 0
     cursor: Cursor | None = None

@@ -68,7 +68,8 @@ class Services:
     memory. `identity`: knows the tokens, also where none is needed. `rates`: rate limits; None = there are none.
     `readings`: what a scrape reads beside the counters, by part. `identify_soon`: an `identify` for a scrape, also
     while the database is unavailable; None = `identify`. `streams`: how many may be open. `about`: the settings of this
-    server. `open_operations`: names of operations that need a token by default and need none here, by a setting."""
+    server. `open_operations`: names of operations that need a token by default and need none here, by a setting.
+    `exec_for_others`: admins may run commands on the machines of other owners."""
 
     parts: Parts
     inbox: BeatInbox
@@ -90,6 +91,7 @@ class Services:
     streams: Limits = field(default_factory=Limits)
     about: About = field(default_factory=About)
     open_operations: frozenset[str] = frozenset()
+    exec_for_others: bool = False
 
 
 def assemble(

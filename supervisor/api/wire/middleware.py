@@ -37,6 +37,7 @@ VERSIONS = frozenset({"1.0", "1.1"})
 SINGLE = frozenset((b"authorization", b"content-encoding", b"content-type", b"cookie", b"origin", b"sec-fetch-site"))
 METHODS = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _LOOPBACK_NUMBER = re.compile(r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z")  # a number cannot be rebound
+_BUNDLE_PATH = re.compile(r"/v1/(runs/[^/]+/)?code/")
 _BEAT_PATH = re.compile(r"/v1/runs/[^/]+/heartbeat\Z")
 _PORT = re.compile(r":\d{0,5}\Z")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -150,8 +151,8 @@ def _refuse_head(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
 
 def _max_bytes(scope: Scope) -> int:
     """Of a body. Bundles go to a file, piece by piece; every other body is held in memory."""
-    bundle = scope["method"] == "PUT" and scope["path"].startswith("/v1/code/")
-    return MAX_GZIP_BYTES if bundle else BODY_MAX_BYTES
+    is_bundle = scope["method"] == "PUT" and _BUNDLE_PATH.match(scope["path"])
+    return MAX_GZIP_BYTES if is_bundle else BODY_MAX_BYTES
 
 
 def _bounded(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> Receive:

@@ -5,8 +5,9 @@ are git's. Each folder's .gitignore applies to what lies below it, then its .spo
 (`!data/small.csv`); the innermost file with a matching pattern decides. A folder that is left out is not entered.
 Ignore files above the packed folder do not apply: the same tree is the same bundle wherever it lies.
 
-Equal trees give equal archives: sorted names, no times, no owners, two modes. .git, __pycache__ and empty folders are
-left out. The gzip is written in pieces, and a piece that does not shrink is stored, which makes packing fast.
+Equal trees give equal archives: sorted names, no times, no owners, two modes. .git, __pycache__, empty folders and the
+usual files of secrets are left out. The gzip is written in pieces, and a piece that does not shrink is stored, which
+makes packing fast.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from pathspec import GitIgnoreSpec
 
 from supervisor.cli.exits import FAILED, USAGE, CliError
 from supervisor.cli.files.pulling import PULLED
-from supervisor.contract.bundle import HINT, MAX_BYTES, MAX_FILES, BundleRefused, Member, Tree
+from supervisor.contract.bundle import DELTA, HINT, MAX_BYTES, MAX_FILES, BundleRefused, Member, Tree
 from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf
 from supervisor.images.context import last_word, parsed
 from supervisor.wording.figures import size_text
 
 IGNORE_FILES = (".gitignore", ".spotignore")
-ALWAYS = frozenset({".git"})
-USUAL = ("__pycache__/",)  # `!__pycache__/` takes it back
+ALWAYS = frozenset({".git", DELTA})
+SECRETS = (".env", ".env.local", ".netrc", ".git-credentials", "id_rsa", "id_ed25519")
+USUAL = ("__pycache__/", *SECRETS)  # `!__pycache__/` takes it back
 # A name in a folder -> what the folder is. Such a folder inside is left out, unless a pattern takes it back.
 NO_CODE = {"pyvenv.cfg": "a virtual environment", "conda-meta": "a conda environment", PULLED: "pulled results"}
 MAX_NAMES = 20 * MAX_FILES  # a folder with more is not code
@@ -78,19 +80,36 @@ class Packed:
 def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of `folder`. Raises CliError, which names the file, where the folder cannot be packed."""
     left_out: list[str] = []
-    sources = _checked(folder, sorted(walk(folder, left_out), key=lambda source: os.fsencode(source.member.path)))
+    sources = found_files(folder, left_out)
+    with archived(folder, sources) as (sha256, file, size):
+        index = BundleIndex.of(sha256, (source.member for source in sources), size)
+        yield Packed(index, file, tuple(sorted(left_out)))
+
+
+def found_files(folder: Path, left_out: list[str] | None = None) -> list[Source]:
+    """What `walk` finds, in the order of an archive. Raises CliError, also for a folder that no bundle can hold."""
+    return _checked(folder, sorted(walk(folder, left_out), key=lambda source: os.fsencode(source.member.path)))
+
+
+@contextmanager
+def archived(
+    folder: Path, sources: Sequence[Source], first: bytes | None = None
+) -> Iterator[tuple[str, IO[bytes], int]]:
+    """(sha256 of the tar, its gzip, bytes of the gzip), for as long as the `with`. `first`: the list of a delta, its
+    first member. Raises CliError."""
     try:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
             with ThreadPoolExecutor(_THREADS) as pool:
                 archive = _Archive(file, pool)
+                if first is not None:
+                    archive.add_list(first)
                 broken = [source.member.path for source in sources if _add(archive, folder, source)]
                 if broken:
                     raise _refused(f"{folder}: {crlf_problem(broken)}")
                 sha256 = archive.close()
             size = file.tell()
             file.seek(0)
-            index = BundleIndex.of(sha256, (source.member for source in sources), size)
-            yield Packed(index, file, tuple(sorted(left_out)))
+            yield sha256, file, size
     except OSError as error:  # of the temporary file; errors of the folder are converted where they happen
         target = f"{tempfile.gettempdir()}: {error.strerror}"
         text = f"The bundle of {folder} cannot be written to {target}. Free some space there, or set TMPDIR."
@@ -118,7 +137,7 @@ def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Source]:
             if left_out is not None:
                 left_out.append(f"{inside} ({kind})")
             continue
-        rules = (*above, *_rules(folder, inside, entries))
+        rules = (*above, *_rules(folder, inside, {entry.name for entry in entries}))
         for entry in entries:
             names += 1
             if names > MAX_NAMES:
@@ -126,11 +145,42 @@ def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Source]:
             path, is_folder = inside + entry.name, entry.is_dir(follow_symlinks=False)
             ignored = _ignored(path + "/" if is_folder else path, rules)
             if entry.name in ALWAYS or ignored:
+                if left_out is not None and entry.name in SECRETS:
+                    left_out.append(f"{path} (a file of secrets)")
                 continue
             if is_folder:
                 waiting.append((path + "/", rules, ignored is False))
             else:
-                yield _source(folder, path, entry)
+                yield _source(folder, path)
+
+
+def source_at(folder: Path, path: str) -> Source | None:
+    """The file or link at `path` as `walk` finds it; None: there is none, or it is left out. Raises CliError."""
+    whole = folder / path
+    is_file = os.path.lexists(whole) and not _is_folder(whole)
+    return _source(folder, path) if is_file and not is_left_out(folder, path) else None
+
+
+def is_left_out(folder: Path, path: str) -> bool:
+    """`walk` does not find this file, or would not if it were there. Raises CliError."""
+    *folders, name = path.split("/")
+    inside, is_taken_back = "", True
+    rules: tuple[Rules, ...] = (("", parsed(USUAL)),)
+    for part in (*folders, ""):
+        names = {each for each in (*IGNORE_FILES, *NO_CODE) if os.path.lexists(folder / inside / each)}
+        if not is_taken_back and _no_code(names) is not None:
+            return True
+        rules = (*rules, *_rules(folder, inside, names))
+        below = inside + (f"{part}/" if part else name)
+        ignored = _ignored(below, rules)
+        if ignored or (part or name) in ALWAYS or (part and os.path.islink(folder / inside / part)):
+            return True
+        inside, is_taken_back = below, ignored is False
+    return False
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _entries(folder: Path, inside: str) -> list[os.DirEntry[str]]:
@@ -146,8 +196,7 @@ def _no_code(names: set[str]) -> str | None:
     return next((kind for name, kind in NO_CODE.items() if name in names), None)
 
 
-def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[Rules]:
-    names = {entry.name for entry in entries}
+def _rules(folder: Path, inside: str, names: set[str]) -> Iterator[Rules]:
     lines: list[str] = []
     for name in IGNORE_FILES:
         if name in names:
@@ -177,9 +226,9 @@ def _ignored(path: str, rules: Sequence[Rules]) -> bool | None:
     return None
 
 
-def _source(folder: Path, path: str, entry: os.DirEntry[str]) -> Source:
+def _source(folder: Path, path: str) -> Source:
     try:
-        status = entry.stat(follow_symlinks=False)
+        status = os.lstat(folder / path)
         if stat.S_ISLNK(status.st_mode):
             return Source(Member(path, link=os.readlink(folder / path)), (0, 0, 0, 0))
     except OSError as error:
@@ -305,6 +354,12 @@ class _Archive:
         self._piece += data
         if len(self._piece) >= _PIECE_BYTES:
             self._flush()
+
+    def add_list(self, content: bytes) -> None:
+        """The first member of a delta."""
+        info = tarfile.TarInfo(DELTA)
+        info.size, info.mode = len(content), 0o644
+        self.write(info.tobuf(tarfile.PAX_FORMAT) + content + b"\0" * (-len(content) % tarfile.BLOCKSIZE))
 
     def close(self) -> str:
         """Ends the archive; its sha256."""

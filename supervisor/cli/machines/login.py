@@ -1,9 +1,13 @@
-"""attach and tunnel: a shell on the machine of a run, and a port of it on this computer.
+"""attach, tunnel, exec and shell: the machine of a run, from this computer.
 
-Both use the user's own `ssh`, with the user's own keys and known hosts. The server says which host it is, and that name
-is checked. The SSH configuration and known hosts of the supervisor count only where it runs on this computer, and where
-they are files of this user that nobody else can change. Nothing else in its response becomes a word of a command that
-is run here. Where another program opens the shell, the command is printed.
+attach and tunnel use the user's own `ssh`, with the user's own keys and known hosts. The server says which host it is,
+and that name is checked. The SSH configuration and known hosts of the supervisor count only where it runs on this
+computer, and where they are files of this user that nobody else can change. Nothing else in its response becomes a word
+of a command that is run here. Where another program opens the shell, the command is printed.
+
+exec and shell need no connection to the machine: a command goes through the supervisor and the object store to the
+agent beside the training, and its output comes back the same way. A shell there is a line after the other: each line is
+a command of its own, in the folder that the last `cd` has named.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import shlex
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Sequence
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -25,7 +30,7 @@ from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import FAILED, CliError
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import run_argument, server_options
-from supervisor.cli.output import safe
+from supervisor.cli.output import note, safe, show_log
 
 HOST = re.compile(r"ssh ([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,512}")
@@ -34,6 +39,9 @@ FILE = re.compile(r"/[A-Za-z0-9._/-]{1,512}")
 LOG = "work/output.log"
 TUNNEL_OPTIONS = ("-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15")
 PORT_MAX = 65535
+POLL_S = 0.5
+TIMED_OUT, KILLED = 124, 128  # exit codes as those of timeout(1) and of a shell
+SHELL = ("/bin/sh", "-c")
 ssh_config = click.option(
     "--ssh-config", "-F", type=click.Path(dir_okay=False), metavar="FILE", help="Another SSH configuration."
 )
@@ -90,6 +98,121 @@ def tunnel(
         raise CliError(text, FAILED, "NOT_SUPPORTED", hints=(safe(login["command"]),))
     output.note(f"127.0.0.1:{here} leads to port {there} of {safe(login['machine'])} until Ctrl-C (--local: another).")
     _run(login, _files(client, login, ssh_config), ("-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{there}", *TUNNEL_OPTIONS))
+
+
+class ExecCommand(click.Command):
+    """Takes everything after `--` as the command, so that its options are not ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_WORDS] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+_WORDS = "supervisor.cli.machines.login.words"
+timeout_option = click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(1, 600), default=60.0, metavar="S", help="Its time limit (60)."
+)
+
+
+@click.command("exec", cls=ExecCommand, options_metavar="[OPTIONS]")
+@click.argument("run_id", metavar="[RUN] -- COMMAND ARGS...", required=False)
+@timeout_option
+@server_options
+@click.pass_context
+def exec_(ctx: click.Context, /, *, client: Client, run_id: str | None, timeout_s: float) -> None:
+    """Run a command on the machine of a running run, beside its training.
+
+    \b
+      spot exec digits-7 -- nvidia-smi
+      spot exec -- sh -c 'du -sh * | sort -h'
+
+    It starts with the next beat, in the training's folder and environment, without input, and ends with its output and
+    exit code here. It needs no SSH, but a token with the scope runs:exec. Who ran what stands in the run's history.
+    """
+    words = ctx.meta.get(_WORDS)
+    if not words:
+        raise click.UsageError("Give a command after --: spot exec RUN -- nvidia-smi")
+    ctx.exit(Remote(client, choose_run(client, run_id), timeout_s).run(words))
+
+
+@click.command()
+@run_argument
+@timeout_option
+@server_options
+def shell(*, client: Client, run_id: str | None, timeout_s: float) -> None:
+    """Type commands for the machine of a running run, line by line.
+
+    Each line is a command as with exec; `cd` changes the folder of the next ones, and exit leaves. It is no terminal:
+    programs that ask for input, variables of a line before and background jobs do not work (`spot attach` opens a real
+    one where the machine can be reached).
+    """
+    remote = Remote(client, choose_run(client, run_id), timeout_s)
+    remote.run([*SHELL, "pwd"], prints=False)
+    while True:
+        try:
+            line = input(f"{remote.name}:{remote.folder}$ ").strip()
+            if line in ("exit", "logout"):
+                return
+            if line == "cd" or line.startswith("cd "):
+                remote.change_folder(line[3:].strip())
+            elif line:
+                remote.run([*SHELL, line])
+        except EOFError:
+            return
+        except CliError as error:
+            if error.code in ("RUN_ENDED", "RUN_NOT_FOUND", "SCOPE_MISSING", "FORBIDDEN"):
+                raise
+            note(f"error: {error.text}")
+
+
+class Remote:
+    """Commands on the machine of one run. `folder`: of the next one; "" = the training's."""
+
+    def __init__(self, client: Client, name: str, timeout_s: float) -> None:
+        self._client, self.name, self._timeout_s = client, name, timeout_s
+        self.folder = ""
+
+    def run(self, words: Sequence[str], prints: bool = True) -> int:
+        """Its exit code, as a shell has it. Raises CliError where it was not run."""
+        body = {"command": list(words), "folder": self.folder, "timeout_s": self._timeout_s}
+        sent = self._client.post(run_path(self.name, "commands"), body)
+        path, shown = run_path(self.name, "commands", sent["command_id"]), 0
+        left = f"Left: the command goes on for {self._timeout_s:g} s at most."
+        with output.detaching(left):
+            while True:
+                result = self._client.patiently(lambda: self._client.get(path))
+                if prints and len(result["output"]) > shown:
+                    show_log(result["output"][shown:])
+                    shown = len(result["output"])
+                if result["state"] not in ("waiting", "running"):
+                    break
+                time.sleep(POLL_S)
+        self.folder = self.folder or result["folder"]
+        return self._code(result, words)
+
+    def _code(self, result: Json, words: Sequence[str]) -> int:
+        if result["state"] != "done":
+            code = "COMMAND_REFUSED" if result["state"] == "refused" else "COMMAND_LOST"
+            raise CliError(f"{safe(words[0])} was not run to its end: {safe(result['text'])}.", FAILED, code)
+        if result["dropped_bytes"]:
+            note(f"{result['dropped_bytes']:,} more bytes are not kept; write long output into a file of the results.")
+        if result["timed_out"]:
+            note(f"It was ended after {self._timeout_s:g} s (--timeout).")
+            return TIMED_OUT
+        return KILLED + result["signal"] if result["exit_code"] is None else int(result["exit_code"])
+
+    def change_folder(self, folder: str) -> None:
+        """ "" = the training's. Raises CliError."""
+        before = self.folder
+        self.folder = os.path.normpath(os.path.join(before, folder)) if folder else ""
+        try:
+            self.run([*SHELL, "pwd"], prints=False)
+        except CliError:
+            self.folder = before
+            raise
 
 
 def _login(client: Client, run_id: str | None) -> Json:

@@ -60,7 +60,7 @@ def show(parts: Parts, sha256: str) -> CodeShown:
     """Raises CodeNotFound, StoreUnavailable."""
     index = _find(parts.objects, sha256)
     if index is None:
-        raise _absent(sha256)
+        raise absent(sha256)
     return shown(index)
 
 
@@ -85,14 +85,14 @@ def refusal(parts: Parts, spec: Spec) -> SpotError | None:
         text = "The object store cannot be read now, so the code was not checked; nothing was stored. Retry."
         return Unavailable(text, {"part": "object store"})
     if index is None:
-        return _absent(sha256)
+        return absent(sha256)
     misfit = unfit(spec["command"], spec.get("workdir", ""), index)
     if misfit is None:
         return None
     return CodeRefused(misfit.text, {"code": sha256}, [(f"#/spec/{misfit.field}", misfit.reason)])
 
 
-def _absent(sha256: str) -> CodeNotFound:
+def absent(sha256: str) -> CodeNotFound:
     text = f"The code bundle {sha256[:12]} is not stored. "
     text += "PUT it to /v1/code/SHA256 first, as spot submit --code DIR does."
     return CodeNotFound(text, {"code": sha256}, [("#/spec/code", "is not stored")])

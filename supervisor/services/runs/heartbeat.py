@@ -30,16 +30,20 @@ REJECTION_EVENT_S = 600.0  # at most one event per run in this time, however man
 FOLLOW_S = 30.0  # for so long after a request for its log, an agent writes the log at the fast pace
 BEATS_PER_S = 100.0  # the supervisor should receive at most so many
 FOLLOWED_MAX = 1000
+# For so long after a person has ordered something of a run, its beats come fast: so many a second of all such runs.
+ATTENDED_S, ATTENDED_PUSH_S, ATTENDED_PER_S = 120.0, 1.0, 20.0
 AWAY = "The database is unavailable; use the object store and retry later."
 
 
 @dataclass(frozen=True, slots=True)
 class BeatResponse:
-    """`next_s`: when the agent pushes its next beat. `stop`: save and leave. `follow_logs`: a client reads the log."""
+    """`next_s`: when the agent pushes its next beat. `stop`: save and leave. `follow_logs`: a client reads the log.
+    `orders`: the number of the run's newest orders; None = not known here."""
 
     next_s: float
     stop: bool
     follow_logs: bool
+    orders: int | None = None
 
 
 class NonceUnknown(Exception):
@@ -62,6 +66,7 @@ class BeatInbox:
         self._rejected_at: OrderedDict[str, float] = OrderedDict()
         self._stopping: frozenset[str] = frozenset()
         self._followed: dict[str, float] = {}
+        self._ordered: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number of the orders, since when
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
@@ -89,10 +94,12 @@ class BeatInbox:
                 raise NonceRefused(text, {"launch_id": beat.launch_id})
             urgent = self._keep(beat, received)
             followed = self._followed.get(beat.run_id)
+            orders, ordered = self._ordered.get(beat.run_id, (None, None))
             answer = BeatResponse(
-                next_s=max(self._beat_push_s, self.active / BEATS_PER_S),
+                next_s=max(self._push_s(received, ordered), self.active / BEATS_PER_S),
                 stop=beat.run_id in self._stopping,
                 follow_logs=followed is not None and received - followed < FOLLOW_S,
+                orders=orders,
             )
         metrics.BEATS_PUSHED.add("accepted")
         if urgent:
@@ -171,6 +178,7 @@ class BeatInbox:
         with self._lock:
             self._newest.pop(run_id, None)
             self._followed.pop(run_id, None)
+            self._ordered.pop(run_id, None)
             for launch_id in self._launches.pop(run_id, ()):
                 self._nonces.pop((run_id, launch_id), None)
 
@@ -206,6 +214,17 @@ class BeatInbox:
             if len(self._followed) > FOLLOWED_MAX:
                 self._followed = {name: at for name, at in self._followed.items() if now - at < FOLLOW_S}
 
+    # --- people's orders ------------------------------------------------------------------------------------------
+
+    def order(self, run_id: str, number: int) -> None:
+        """The run has orders of this number. Repeat it while a person waits for them: its beats come faster."""
+        now = self._clock.monotonic()
+        with self._lock:
+            newest = self._ordered.pop(run_id, (0, 0.0))[0]
+            self._ordered[run_id] = max(newest, number), now
+            if len(self._ordered) > FOLLOWED_MAX:
+                self._ordered.popitem(last=False)
+
     # --- under the lock -------------------------------------------------------------------------------------------
 
     def _keep(self, beat: Beat, received: float) -> bool:
@@ -218,6 +237,11 @@ class BeatInbox:
         before = kept if kept is not None and kept.launch_id == beat.launch_id else None
         # After a restart the first beat of every run is new. A run that simply trains can wait for the next tick.
         return _alert(beat) != (_TRAINING if before is None else _alert(before))
+
+    def _push_s(self, now: float, ordered: float | None) -> float:
+        if ordered is None or now - ordered >= ATTENDED_S:
+            return self._beat_push_s
+        return min(self._beat_push_s, max(ATTENDED_PUSH_S, len(self._ordered) / ATTENDED_PER_S))
 
     def _drop_launch(self, run_id: str, launch_id: str) -> None:
         left = tuple(launch for launch in self._launches.pop(run_id, ()) if launch != launch_id)
