@@ -132,6 +132,7 @@ class Parts:
             surroundings=self.surroundings,
         )
         self.evidence.words = self.log_watch.part
+        self.beat_state.add_guess(lambda: self.log_watch.guess)
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
         self._make_loops()
 
