@@ -12,6 +12,7 @@ script runs anywhere. One call is one JSON line, appended in one write; nothing 
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import math
 import os
@@ -71,8 +72,7 @@ def mlflow_run_id() -> Optional[str]:
     tracker_id = os.environ.get("SPOT_TRACKER_ID")
     if not tracker_id:
         return None
-    import mlflow
-
+    mlflow: Any = importlib.import_module("mlflow")
     found = mlflow.search_runs(
         search_all_experiments=True, filter_string="tags.`spot.run` = '%s'" % tracker_id, output_format="list"
     )
@@ -82,8 +82,7 @@ def mlflow_run_id() -> Optional[str]:
 
 def mlflow_last_step(run_id: Optional[str], metric: str) -> int:
     """The last step that this MLflow run has of the metric, -1 for none. MLflow cannot rewind: log later steps only."""
-    import mlflow
-
+    mlflow: Any = importlib.import_module("mlflow")
     history = mlflow.MlflowClient().get_metric_history(run_id, metric) if run_id else []
     return max((point.step for point in history), default=-1)
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from supervisor.agent import spot_progress
 from supervisor.agent.life import trackers
 from supervisor.agent.life.trackers import mlflow_run, tracker_env
 from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.domain.run import Files
+from supervisor.domain.status import Status
+from supervisor.reconciler.acting.launches import tracker_id
+from supervisor.services.runs.resume import reopened
 from tests.agent.bench import job
 from tests.agent.machine_rig import Rig
 from tests.agent.test_results_lives import die
+from tests.lifecycle.sample_runs import NOW, run_in
 
 ID = "digits-7-0a1b2c"
 FOLDER = MachineFolder("/m")
@@ -163,3 +171,61 @@ def test_the_event_files_of_every_attempt_are_there_at_the_end(rig: Rig) -> None
     files = {key[len(folder) :]: [int(row) for row in rig.text(key).split()] for key in rig.keys(folder)}
     assert sorted(files) == ["events.out.1", "events.out.2", "events.out.3"]
     assert [step for name in sorted(files) for step in files[name]] == list(range(1, 41))
+
+
+class Mlflow:
+    """What `spot_progress` asks of MLflow."""
+
+    def __init__(self, *runs: tuple[str, dict[str, str]]) -> None:
+        self.asked: list[str] = []
+        self._runs = [
+            SimpleNamespace(info=SimpleNamespace(run_id=name), data=SimpleNamespace(tags=tags)) for name, tags in runs
+        ]
+
+    def search_runs(self, *, search_all_experiments: bool, filter_string: str, output_format: str) -> list[Any]:
+        assert (search_all_experiments, output_format) == (True, "list")
+        self.asked.append(filter_string)
+        return self._runs
+
+    def MlflowClient(self) -> Any:
+        points = [SimpleNamespace(step=step) for step in (3, 9, 7)]
+        return SimpleNamespace(get_metric_history=lambda run_id, name: points if name == "loss" else [])
+
+
+def test_the_one_line_finds_the_run_by_its_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested = ("c", {"mlflow.parentRunId": "a"})
+    for runs, found in (((("a", {}), nested), "a"), ((("a", {}), ("b", {})), None), ((), None)):
+        mlflow = Mlflow(*runs)
+        monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+        monkeypatch.setenv("SPOT_TRACKER_ID", ID)
+        assert spot_progress.mlflow_run_id() == found
+        assert mlflow.asked == [f"tags.`spot.run` = '{ID}'"]
+    assert spot_progress.mlflow_last_step("a", "loss") == 9
+    assert spot_progress.mlflow_last_step("a", "other") == -1
+    assert spot_progress.mlflow_last_step(None, "loss") == -1
+
+
+def test_the_one_line_of_trackio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPOT_TRACKER_ID", raising=False)
+    assert spot_progress.trackio() == {}
+    assert spot_progress.mlflow_run_id() is None, "and MLflow is not loaded"
+    monkeypatch.setenv("SPOT_TRACKER_ID", ID)
+    monkeypatch.setenv("SPOT_GROUP", "sweep-3")
+    assert spot_progress.trackio() == {"name": ID, "resume": "allow", "group": "sweep-3"}
+
+
+def test_one_id_for_all_generations_until_the_run_starts_over() -> None:
+    run = run_in(Status.STOPPED)
+    ids = [tracker_id("sup-1", run)]
+    for rerun in (False, True, False, True):
+        run = replace(reopened(run, run.policy, rerun, None, NOW), status=Status.STOPPED)
+        ids.append(tracker_id("sup-1", run))
+    first, resumed, over, resumed_over, again = ids
+    assert first == resumed != over == resumed_over != again
+    assert (over[-3:], again[-3:]) == ("-g3", "-g5")
+    assert first.startswith("digits-7-")
+    assert tracker_id("sup-2", run_in(Status.STOPPED)) != first, "runs of two supervisors may share a project"
+    purged = replace(run_in(Status.STOPPED), files=Files(purging=True))
+    assert tracker_id("sup-1", reopened(purged, purged.policy, False, None, NOW)) != first, (
+        "nothing is left to go on with"
+    )
