@@ -187,7 +187,7 @@ class Mlflow:
         self.asked.append(filter_string)
         return self._runs
 
-    def MlflowClient(self) -> Any:
+    def MlflowClient(self) -> Any:  # noqa: N802 - its name in MLflow
         points = [SimpleNamespace(step=step) for step in (3, 9, 7)]
         return SimpleNamespace(get_metric_history=lambda run_id, name: points if name == "loss" else [])
 
@@ -226,6 +226,4 @@ def test_one_id_for_all_generations_until_the_run_starts_over() -> None:
     assert first.startswith("digits-7-")
     assert tracker_id("sup-2", run_in(Status.STOPPED)) != first, "runs of two supervisors may share a project"
     purged = replace(run_in(Status.STOPPED), files=Files(purging=True))
-    assert tracker_id("sup-1", reopened(purged, purged.policy, False, None, NOW)) != first, (
-        "nothing is left to go on with"
-    )
+    assert tracker_id("sup-1", reopened(purged, purged.policy, False, None, NOW)) != first, "it begins from nothing"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.cli.views.runs import progress_text
+from supervisor.cli.views.show import beat_lines
 from supervisor.contract.heartbeat import Guess
+from supervisor.dashboard.run_rows import row_of
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.observation import Observation, Seen, World
 from supervisor.domain.run import Run
@@ -12,6 +15,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.services.views.run_view import run_json
+from supervisor.wording.cells import cell_table
 from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import MIN, NOW, attempt, pulse, run_in
 from tests.lifecycle.test_decide_properties import Decide, check, fails
@@ -83,3 +87,14 @@ def test_the_api_marks_it() -> None:
     reported = run_json(running(step=3, guess=GUESS), NOW, {})["progress"]
     assert reported is not None
     assert (reported["step"], reported["guessed"]) == (3, False)
+
+
+def test_lists_and_pages_mark_it() -> None:
+    shown = {**run_json(running(guess=GUESS), NOW, {}), "cost": {"usd": 0.0, "known": True}}
+    row = row_of(shown, NOW)
+    assert (row.steps, row.share, row.eta) == ("≈ 1,200 of 5,000", "≈ 24 %", "")
+    assert progress_text(shown).startswith("≈ ")
+    assert "step ≈ 1,200 of 5,000 (read from the log)" in beat_lines(shown)[0]
+    assert cell_table([shown]).rows[0].step == "≈ 1,200 of 5,000"
+    shown = {**shown, "progress": {**shown["progress"], "guessed": False}}
+    assert "≈" not in row_of(shown, NOW).steps + progress_text(shown) + beat_lines(shown)[0]
