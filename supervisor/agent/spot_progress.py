@@ -73,10 +73,10 @@ def mlflow_run_id() -> Optional[str]:
     if not tracker_id:
         return None
     mlflow: Any = importlib.import_module("mlflow")
-    found = mlflow.search_runs(
+    runs = mlflow.search_runs(
         search_all_experiments=True, filter_string="tags.`spot.run` = '%s'" % tracker_id, output_format="list"
     )
-    ids = [run.info.run_id for run in found if "mlflow.parentRunId" not in run.data.tags]
+    ids = [run.info.run_id for run in runs if "mlflow.parentRunId" not in run.data.tags]
     return ids[0] if len(ids) == 1 else None
 
 

@@ -55,11 +55,11 @@ _LETTERS = re.compile(rb"[^a-z]+")
 
 
 class Line(NamedTuple):
-    """What one line says. `kind` and `label` name its track; `count` None: it is about epochs alone."""
+    """What one line says. `kind` and `label` name its track; `done` None: it is about epochs alone."""
 
     kind: str
     label: bytes
-    count: Optional[int]
+    done: Optional[int]
     total: Optional[int]
     epoch: Optional[int] = None
     epochs: Optional[int] = None
@@ -174,9 +174,9 @@ class StepGuess:
             self._from_zero = self._from_zero or line.epoch == 0 or (line.kind == "bar" and line.epochs is None)
         elif line.kind == "keras":
             line = line._replace(epoch=self._epoch[0], epochs=self._epoch[1])
-        if line.count is None:
-            line = line._replace(count=line.epoch, total=line.epochs, epoch=None, epochs=None)
-        if line.count is None or (line.total is not None and line.count > line.total):
+        if line.done is None:
+            line = line._replace(done=line.epoch, total=line.epochs, epoch=None, epochs=None)
+        if line.done is None or (line.total is not None and line.done > line.total):
             return
         key = line.kind, line.label, line.total
         track = self._tracks.get(key)
@@ -187,7 +187,7 @@ class StepGuess:
         base = None
         if line.epoch is not None and line.total is not None:
             base = max(0, line.epoch - (0 if self._from_zero else 1)) * line.total
-        track.take(line.count, base, now)
+        track.take(line.done, base, now)
 
     def _forget(self) -> None:
         """Make space for one more track."""
