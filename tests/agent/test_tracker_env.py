@@ -34,6 +34,8 @@ LOCAL = {
     "MLFLOW_RUN_CONTEXT": json.dumps({"spot.run": ID}),
 }
 WANDB = {"WANDB_RUN_ID": ID, "WANDB_RESUME": "allow"}
+FLUSHED = {"WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "1"}
+OFFLINE = {**FLUSHED, "WANDB_DIR": RESULTS}
 
 
 def given(env: dict[str, str], step: int | None = None, **changes: Any) -> dict[str, str]:
@@ -54,11 +56,11 @@ def test_the_first_attempt_and_every_later_one_get_the_same() -> None:
         ({"WANDB_FORK_FROM": "x?_step=3"}, 3, {}),
         ({"WANDB_RESUME_FROM": "x?_step=3"}, 3, {}),
         ({"WANDB_SWEEP_ID": "s"}, 3, {}),
-        ({"WANDB_MODE": "offline"}, 3, {**WANDB, "WANDB_DIR": RESULTS}),
-        ({"WANDB_MODE": "offline", "WANDB_DIR": "/mine"}, 3, WANDB),
+        ({"WANDB_MODE": "offline"}, 3, {**WANDB, **OFFLINE}),
+        ({"WANDB_MODE": "offline", "WANDB_DIR": "/mine"}, 3, {**WANDB, **FLUSHED}),
         ({"SPOT_TRACKER": "rewind"}, 300, {"WANDB_RUN_ID": ID, "WANDB_RESUME_FROM": f"{ID}?_step=300"}),
         ({"SPOT_TRACKER": "rewind"}, None, WANDB),  # nothing was restored
-        ({"SPOT_TRACKER": "rewind", "WANDB_MODE": "offline"}, 300, {**WANDB, "WANDB_DIR": RESULTS}),
+        ({"SPOT_TRACKER": "rewind", "WANDB_MODE": "offline"}, 300, {**WANDB, **OFFLINE}),
         ({"SPOT_TRACKER": "rewind", "WANDB_RESUME": "allow"}, 300, {"WANDB_RUN_ID": ID}),
         ({"SPOT_TRACKER": "rewind", "WANDB_RUN_ID": "mine"}, 300, {"WANDB_RESUME_FROM": "mine?_step=300"}),
     ],

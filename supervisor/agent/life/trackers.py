@@ -57,7 +57,8 @@ def _wandb(env: Mapping[str, str], job: Job, results: str, step: Optional[int]) 
     added: Dict[str, str] = {} if job.group is None else {"WANDB_RUN_GROUP": job.group}
     is_offline = env.get("WANDB_MODE") in ("offline", "dryrun")
     if is_offline:
-        added["WANDB_DIR"] = results
+        # Its file is cut at a checkpoint, and by default 15 s of rows are not in it yet.
+        added.update({"WANDB_DIR": results, "WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "1"})
     if env.get("WANDB_RESUME", "allow") != "allow":
         return added
     tracker_id = added["WANDB_RUN_ID"] = env.get("WANDB_RUN_ID") or str(job.tracker_id)

@@ -33,7 +33,7 @@ def wandb(steps):
     import wandb
 
     with wandb.init(project="digits") as run:
-        train(lambda metrics, step: run.log(metrics, step=step), steps, flush=lambda: time.sleep(1))
+        train(lambda metrics, step: run.log(metrics, step=step, commit=True), steps, flush=lambda: time.sleep(2))
 
 
 def trackio(steps):
