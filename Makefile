@@ -103,6 +103,15 @@ record-gpu:  ## Record cases of the corpus on an NVIDIA card; TORCH_PYTHONS="pat
 fuzz: env  ## Fuzz the API with schemathesis, ten times as long as `make test`, with the boundary values of each field
 	$(PY) -m pytest -n 2 tests/api/test_conformance.py tests/api/test_fuzz.py --hypothesis-profile=fuzz --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
+# Of its own: nothing else needs these packages. pip takes its index from the machine's configuration.
+build/trackers/.installed: tests/frameworks/trackers.txt tools/make_venv.sh
+	@tools/make_venv.sh build/trackers
+	@build/trackers/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
+
+trackers: env agent build/trackers/.installed  ## Test W&B, MLflow, Trackio and TensorBoard over lost machines, with their real packages
+	$(PY) -m pytest tests/frameworks/real/test_trackers.py $(ARGS)
+
 agent: env  ## Build the agent: build/agent.pyz
 	@$(PY) -m tools.build_agent
 
@@ -124,4 +133,4 @@ clean:  ## Remove built and cached files; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: house house-ratchet test demo demo-cloud replay bench campaign corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean
+.PHONY: house house-ratchet test demo demo-cloud replay bench campaign corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean trackers

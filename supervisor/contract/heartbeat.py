@@ -96,6 +96,15 @@ class Pruned:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """Progress of a command that reports none, read from its log. It is shown, and decides nothing."""
+
+    step: int
+    total: Optional[int] = None
+    steps_per_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
 class Beat:
     """One heartbeat. `sequence` counts the agent's beats from 1; clocks of the machine are never compared."""
 
@@ -126,6 +135,7 @@ class Beat:
     recent: str = ""  # text for recent_points.decode: points of a young training; "" = none in this beat
     save_s: Optional[float] = None  # the longest time of a checkpoint of this attempt with its upload; None = none yet
     signs: str = ""  # JSON text for signs.decode: what may decide an end; "" = nothing notable
+    guess: Optional[Guess] = None  # only while no step was reported: nobody can take a guess for a report
 
 
 def encode(beat: Beat) -> bytes:
@@ -135,12 +145,14 @@ def encode(beat: Beat) -> bytes:
         raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
     if beat.pruned is not None:
         raw["pruned"] = vars(beat.pruned)
+    if beat.guess is not None:
+        raw["guess"] = {name: value for name, value in vars(beat.guess).items() if value is not None}
     return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
 
 
 def encode_within(beat: Beat, max_bytes: int) -> bytes:
     """The same in at most `max_bytes`, as far as the fields that are never left out allow it. Recent points are left
-    out first, then telemetry, pruned checkpoints, metrics, the ends of quotes in the signs, and the ends of texts."""
+    out first, then a guess, telemetry, pruned checkpoints, metrics, the ends of quotes in the signs, and of texts."""
     text = encode(beat)
     smaller = _smaller(beat)
     while len(text) > max_bytes:
@@ -154,6 +166,9 @@ def encode_within(beat: Beat, max_bytes: int) -> bytes:
 def _smaller(beat: Beat) -> Iterator[Beat]:
     if beat.recent:
         beat = replace(beat, recent="")
+        yield beat
+    if beat.guess is not None:
+        beat = replace(beat, guess=None)
         yield beat
     for shorter in beat_telemetry.shorter(beat.telemetry):
         beat = replace(beat, telemetry=shorter)
@@ -227,6 +242,7 @@ def parse(raw: bytes) -> Beat:
         recent=_recent(data.get("recent")),
         save_s=_seconds(data, "save_s"),
         signs=signs.as_received(data.get("signs")),
+        guess=_guess(data.get("guess")),
     )
 
 
@@ -256,6 +272,15 @@ def _recent(value: Any) -> str:
     """Unread, and never a reason to refuse a beat: the text is for charts, no decision depends on it."""
     fits = isinstance(value, str) and len(value) <= MAX_RECENT_BYTES and value.isascii() and "\x00" not in value
     return value if fits else ""
+
+
+def _guess(value: Any) -> Optional[Guess]:
+    """None for anything else, and never a reason to refuse a beat: no decision depends on it."""
+    if not isinstance(value, dict) or not is_count(value.get("step")):
+        return None
+    total, pace = value.get("total"), value.get("steps_per_s")
+    fits = (total is None or is_count(total)) and (pace is None or is_number(pace))
+    return Guess(value["step"], total, None if pace is None else float(pace)) if fits else None
 
 
 def _count(data: Mapping[str, Any], name: str) -> Optional[int]:

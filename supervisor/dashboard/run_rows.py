@@ -82,7 +82,8 @@ def row_of(run: Json, now: float) -> SimpleNamespace:
     labels = [_label(name, value) for name, value in sorted(run["labels"].items())]
     step, total, eta_s = progress.get("step"), progress.get("total"), progress.get("eta_s")
     share = 100.0 if status == "completed" else percent(step, total)
-    steps = "" if step is None else f"{count(step)} of {count(total)}" if total else f"step {count(step)}"
+    about = "≈ " if progress.get("guessed") else ""
+    steps = "" if step is None else f"{about}{count(step)} of {count(total)}" if total else f"step {about}{count(step)}"
     gpu = place.get("gpu") or place.get("shape", "")  # the shape, where no GPU is known
     price = run["price_usd_per_h"]
     return SimpleNamespace(
@@ -90,10 +91,10 @@ def row_of(run: Json, now: float) -> SimpleNamespace:
         cause=(run["cause"] or "").replace("_", " ") if not over or status in REMARKABLE else "",
         labels=labels[:LABELS_SHOWN],
         more_labels=f"+{len(labels) - LABELS_SHOWN}" if len(labels) > LABELS_SHOWN else "",
-        share="" if share is None else f"{int(share)} %",
+        share="" if share is None else f"{about}{int(share)} %",
         steps=steps,
         spark=_drawn(spark(run.get("sparkline", ()), now if run["beat"] is None and not over else None)),
-        eta="" if eta_s is None or what.startswith("ETA") else f"ETA {age_text(eta_s)}",
+        eta="" if eta_s is None or what.startswith("ETA") else f"ETA {about}{age_text(eta_s)}",
         next=Markup("") if what in (DASH, NEEDS_YOU) else what_next(run["next_action"], now),
         person=NEEDS_YOU if person else "",
         marked="asks" if person else "",  # a class of the row

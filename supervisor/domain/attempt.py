@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.contract.heartbeat import Exit
+from supervisor.contract.heartbeat import Exit, Guess
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Retry, Verdict
 from supervisor.domain.machines import How, MachineRef, Placement
@@ -127,6 +127,7 @@ class Pulse:
     recent: str = ""  # points in the newest beat, as text (contract/recent_points); not stored
     save_s: float | None = None  # the longest time of a checkpoint with its upload; None = not reported
     signs: str = ""  # those of the newest beat, as text (contract/signs)
+    guess: Guess | None = None  # of the newest beat; for people only, no decision reads it
     hang_at: float | None = None  # when a beat first reported the present hang; None = it does not hang
     hang_looks: int = 0  # beats that reported it, each a poll later than the one before
 

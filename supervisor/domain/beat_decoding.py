@@ -88,6 +88,8 @@ def _has_plain_numbers(beat: Beat) -> bool:
     step, total, saved, resumed = beat.step, beat.total, beat.checkpoint_step, beat.resumed_from
     rejected, rate, notice_s, up_s = beat.rejected_checkpoint, beat.steps_per_s, beat.notice_s, beat.up_s
     save_s = beat.save_s
+    if beat.guess is not None and not _is_plain_guess(beat.guess):
+        return False
     if not (
         0 <= beat.sequence <= MAX_COUNT
         and (step is None or 0 <= step <= MAX_COUNT)
@@ -103,3 +105,10 @@ def _has_plain_numbers(beat: Beat) -> bool:
     ):
         return False
     return all(heartbeat.is_metric_name(name) and -1e18 < value < 1e18 for name, value in beat.metrics.items())
+
+
+def _is_plain_guess(guess: heartbeat.Guess) -> bool:
+    step, total, pace = guess.step, guess.total, guess.steps_per_s
+    return (
+        0 <= step <= MAX_COUNT and (total is None or 0 <= total <= MAX_COUNT) and (pace is None or -1e18 < pace < 1e18)
+    )

@@ -215,6 +215,7 @@ class Run:
     approval: Approval | None = None
     kept_until: float | None = None
     rerun: bool = False  # this generation starts from nothing: the old checkpoint is not used
+    fresh_generation: int = 1  # the last one that started from nothing
     training_s: float = 0.0  # of ended attempts in this generation
     disk_low: bool = False  # an event has reported it; until there is ample space again
     down_since: float | None = None  # no training since then, after a lost attempt; None = it trains, or never did

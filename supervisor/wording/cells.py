@@ -65,11 +65,12 @@ def _progress(run: RunJson) -> Mapping[str, Any]:
 def _row(run: RunJson, axes: Named, metrics: Named) -> CellRow:
     progress, newest = _progress(run), _progress(run).get("metrics") or {}
     step, total = progress.get("step"), progress.get("total")
+    about = "≈ " if progress.get("guessed") else ""
     return CellRow(
         run=run,
         values=tuple(run["labels"].get(name, DASH) for name in axes),
         metrics=tuple(f"{newest[name]:.4g}" if name in newest else DASH for name in metrics),
-        step=f"{count(step)} of {count(total)}" if step is not None and total else count(step),
+        step=about + (f"{count(step)} of {count(total)}" if step is not None and total else count(step)),
         done_pct=100.0 if run["status"] == Status.COMPLETED and step is not None else percent(step, total),
         cost=spent(run.get("cost")),
     )

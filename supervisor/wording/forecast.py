@@ -31,17 +31,34 @@ def live_pulse(run: Run) -> Pulse | None:
     return pulse if live is not None and pulse is not None and pulse.launch_id == live.launch_id else None
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Progress as people see it. `guessed`: read from the log of a command that reports no steps."""
+
+    step: int | None
+    total: int | None
+    steps_per_s: float | None
+    guessed: bool = False
+
+
+def shown_progress(run: Run, pulse: Pulse) -> Shown:
+    """What was reported, else a guess; a run whose attempts report steps is not guessed at."""
+    guess = pulse.guess
+    if pulse.step is None and guess is not None and not run.reported:
+        return Shown(guess.step, guess.total, guess.steps_per_s, guessed=True)
+    return Shown(pulse.step, pulse.total, pulse.steps_per_s)
+
+
 def eta_s(run: Run, now: float) -> float | None:
-    """Seconds until the last step at the current pace; None where the training reports no total or no pace, where the
-    last step is reached or due this second, and where the last beat is too old to tell."""
+    """Seconds until the last step at the current pace; None where no total or no pace is known, where the last step is
+    reached or due this second, and where the last beat is too old to tell."""
     pulse = live_pulse(run)
-    if run.status != Status.RUNNING or pulse is None or pulse.step is None or pulse.total is None:
+    if run.status != Status.RUNNING or pulse is None or is_silent(run, now):
         return None
-    if not pulse.steps_per_s or pulse.steps_per_s < 0:
+    shown = shown_progress(run, pulse)
+    if shown.step is None or shown.total is None or not shown.steps_per_s or shown.steps_per_s < 0:
         return None
-    if is_silent(run, now):
-        return None
-    left_s = (pulse.total - pulse.step) / pulse.steps_per_s - max(0.0, now - pulse.beat_at)
+    left_s = (shown.total - shown.step) / shown.steps_per_s - max(0.0, now - pulse.beat_at)
     return left_s if left_s >= 1.0 else None
 
 
@@ -171,7 +188,10 @@ def _running(run: Run, now: float) -> NextAction:
     if stalling(run):
         return NextAction(f"restart at poll {run.policy.stall.polls}", restart_at(run))
     left_s = eta_s(run, now)
-    return NextAction("no ETA") if left_s is None else NextAction(f"ETA {age_text(left_s)}", now + left_s)
+    if left_s is None or pulse is None:
+        return NextAction("no ETA")
+    about = "≈ " if shown_progress(run, pulse).guessed else ""
+    return NextAction(f"ETA {about}{age_text(left_s)}", now + left_s)
 
 
 def _finishing(run: Run, now: float) -> NextAction:

@@ -32,6 +32,7 @@ from supervisor.wording.figures import (
     until_text,
 )
 from supervisor.wording.forecast import (
+    Shown,
     boot_limit_at,
     due_text,
     eta_s,
@@ -40,6 +41,7 @@ from supervisor.wording.forecast import (
     next_action,
     out_of_contact,
     restart_at,
+    shown_progress,
     stalling,
 )
 from supervisor.wording.stalls import late_clauses, slow_clause
@@ -258,7 +260,8 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         return f"Evaluating at {step_text(pulse.step)} for {for_text} (limit {age_text(limits.evaluation_s)})"
     if pulse.phase in (heartbeat.FINISHING, heartbeat.FINISHED):
         return f"The command has ended; its results are being saved for {for_text}"
-    return _steps(run, pulse, now) if pulse.step is not None else _without_steps(run, attempt, pulse, now)
+    shown = shown_progress(run, pulse)
+    return _steps(run, shown, now) if shown.step is not None else _without_steps(run, attempt, pulse, now)
 
 
 def _without_steps(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
@@ -278,17 +281,19 @@ def _trained_s(attempt: Attempt, pulse: Pulse, now: float) -> float:
     return now - (attempt.training_at if attempt.training_at is not None else pulse.phase_since)
 
 
-def _steps(run: Run, pulse: Pulse, now: float) -> str:
-    assert pulse.step is not None
-    parts = [f"Training at {step_text(pulse.step)}"]
-    if pulse.total:
-        parts[0] += f" of {count_text(pulse.total)} ({min(100, 100 * pulse.step // pulse.total)} %)"
-    if pulse.steps_per_s is not None and pulse.steps_per_s > 0:
-        parts.append(rate_text(pulse.steps_per_s))
+def _steps(run: Run, shown: Shown, now: float) -> str:
+    assert shown.step is not None
+    about = "≈ " if shown.guessed else ""
+    parts = [f"Training at step {about}{count_text(shown.step)}"]
+    if shown.total:
+        parts[0] += f" of {count_text(shown.total)} ({min(100, 100 * shown.step // shown.total)} %)"
+    if shown.steps_per_s is not None and shown.steps_per_s > 0:
+        parts.append(rate_text(shown.steps_per_s))
     left_s = eta_s(run, now)
     if left_s is not None:
-        parts.append(f"ETA {age_text(left_s)}")
-    return ", ".join(parts)
+        parts.append(f"ETA {about}{age_text(left_s)}")
+    text = ", ".join(parts)
+    return f"{text} (read from the log: the command reports no steps, and is watched by its motion)" if about else text
 
 
 def _beat(run: Run, age_s: float) -> str:

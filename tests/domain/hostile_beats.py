@@ -48,6 +48,13 @@ EXITS = (None, {}, {"code": 0}, {"code": 1, "ran_s": 2.5, "last_line": "Killed"}
 PRUNED = (
     None, {}, {"count": 3}, {"count": 3, "last": [[100, "old"]]}, {"count": -1}, {"last": [[1]]}, {"last": 5}, [], 7,
 )  # fmt: skip
+GUESSES = (
+    None, {}, [], 5, {"step": 3}, {"step": 3, "total": 9, "steps_per_s": 1.5}, {"step": 3, "steps_per_s": 2},
+    {"step": -1}, {"step": 1.0}, {"step": True}, {"step": None}, {"step": 10**15 + 1}, {"step": 3, "total": -1},
+    {"step": 3, "total": 1.5}, {"step": 3, "steps_per_s": 1e18}, {"step": 3, "steps_per_s": "1"},
+    {"step": 3, "steps_per_s": float("nan")}, {"step": 3, "steps_per_s": True}, {"step": 3, "total": 10**400},
+    {"step": 3, "total": None, "x": [[]]},
+)  # fmt: skip
 LAUNCHES = ("1.1.1", "1.2.3", "1.1", "0.1.1", "1.1.1\n", "1.1.1.1", "999999999.1.1", "1.-1.1", None, "")
 VALUES: dict[str, tuple[Any, ...]] = {
     "run_id": ("run-1", "a", "Run", "x" * 63, "x" * 64, "run-1\n", None, "", 5),
@@ -56,6 +63,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "left": (*heartbeat.LEFT, "", None, "gone", 1),
     "from_zero": (True, False, None, 0, "true"),
     "exit": EXITS,
+    "guess": GUESSES,
     "pruned": PRUNED,
     "metrics": METRICS,
     "telemetry": LONG,

@@ -18,6 +18,7 @@ from supervisor.contract.heartbeat import (
     MAX_STORED_BYTES,
     Beat,
     Exit,
+    Guess,
     Pruned,
     encode_within,
 )
@@ -58,6 +59,7 @@ beats = st.builds(
     checkpoint_step=st.none() | counts,
     resumed_from=st.none() | counts,
     steps_per_s=st.none() | st.floats(0, 1e17),
+    guess=st.none() | st.builds(Guess, counts, st.none() | counts, st.none() | st.floats(0, 1e17)),
     notice_s=st.none() | st.floats(0, 150),
     left=st.none() | st.sampled_from(heartbeat.LEFT),
     stop_generation=st.none() | st.just("1234567890123456789"),

@@ -172,6 +172,7 @@ class Parts:
         readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read, tree)
         vitals = Vitals(readers, self.beat_state.note, job.beat_push_s, then=slow.add)
         self.beat_state.add_vitals(vitals.fresh)
+        self.beat_state.add_guess(lambda: self.log_watch.guess)
         self.beat_state.add_signs(lambda: {**self._more_signs(), **slow.signs()})
         self.evidence.windows = slow.part
         sources = Sources(

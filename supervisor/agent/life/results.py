@@ -20,10 +20,11 @@ import os
 import shutil
 import signal
 import time
-from typing import Callable, Dict, Iterable, Optional, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple
 
 from supervisor.agent.checkpoints.snapshots import LeadsOut, ResultsFolder
 from supervisor.agent.life.parts import Parts
+from supervisor.agent.life.trackers import TRACKER_FOLDERS
 from supervisor.agent.machine.command import NotStarted, Training, Workplace
 from supervisor.agent.machine.folder import ResultCheck
 from supervisor.agent.machine.masking import NOTHING, Masker
@@ -139,12 +140,14 @@ class ResultsUploader:
         return entry
 
 
-def has_results(rules: Iterable[ResultCheck], folder: ResultsFolder) -> bool:
-    """Every declared result has its files; without declared results there is some file."""
+def has_results(rules: Sequence[ResultCheck], folder: ResultsFolder) -> bool:
+    """Every declared result has its files; without declared results there is some file that is no tracker's."""
     try:
         names = folder.listing().files
     except OSError:
         return False
+    if not rules:
+        names = tuple(name for name in names if name.partition("/")[0] not in TRACKER_FOLDERS)
     wanted = [(rule.path, rule.min_count) for rule in rules] or [("*", 1)]
     return all(len(fnmatch.filter(names, path)) >= least for path, least in wanted)
 

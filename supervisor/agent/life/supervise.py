@@ -22,6 +22,7 @@ from typing import Optional
 from supervisor.agent.checkpoints.checkpointsaver import Restorer
 from supervisor.agent.life.leaving import Leaving
 from supervisor.agent.life.parts import Parts, open_store
+from supervisor.agent.life.trackers import mlflow_run, tracker_env
 from supervisor.agent.machine import gpus
 from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prepare
 from supervisor.agent.machine.downloads import Downloads, hub_folder
@@ -169,6 +170,8 @@ class Supervision:
         hub = hub_folder(job)
         if hub is not None:
             workplace.env.setdefault("HF_HOME", hub)
+        workplace.env.update(tracker_env(workplace.env, job, folder, step))
+        workplace.env.update(mlflow_run(workplace.env, job, workplace.cwd))
         parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
         parts.surroundings.before(workplace.cwd, workplace.env)
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)

@@ -174,6 +174,9 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_PROGRESS_FILE": folder.progress,
         "SPOT_STOP_FILE": folder.stopping,
         "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
+        "SPOT_TRACKER_ID": job.tracker_id,
+        "SPOT_GROUP": job.group,
+        "SPOT_TENSORBOARD_DIR": folder.tensorboard,
         "SPOT_MACHINE": job.machine,
         "SPOT_MACHINE_DIR": folder.root,
     }

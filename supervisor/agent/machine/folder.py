@@ -84,6 +84,8 @@ class Job(NamedTuple):
     notice_from: Optional[str] = None
     notice_s: float = 0.0  # how long before the end it does
     tracker_url: Optional[str] = None
+    tracker_id: Optional[str] = None  # of the run in experiment trackers
+    group: Optional[str] = None
     image_digest: Optional[str] = None  # None: the command runs in no image
     gpus: int = 0  # how many cards the shape promises
     gpu_ids: Optional[Tuple[str, ...]] = None  # its own; () = none at all; None = no restriction
@@ -123,7 +125,7 @@ class Job(NamedTuple):
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
+    "tracker_url", "tracker_id", "group", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
@@ -225,6 +227,7 @@ class MachineFolder:
         work = os.path.join(self.root, "work")
         self.checkpoints = os.path.join(work, "checkpoints")
         self.results = os.path.join(work, "results")
+        self.tensorboard = os.path.join(self.results, "tensorboard")  # made by what writes there
         self.scratch = os.path.join(work, "scratch")
         self.code = os.path.join(work, "code")  # made when a bundle is unpacked
         self.synced = os.path.join(work, "synced")  # changed code until it is applied

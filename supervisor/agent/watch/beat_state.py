@@ -11,13 +11,13 @@ import json
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import Identity
 from supervisor.contract import signs
-from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat, is_metric_name, is_number
+from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat, Guess, is_metric_name, is_number
 from supervisor.contract.recent_points import RecentPoint, RecentPoints
 
 URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
@@ -39,6 +39,7 @@ class BeatState:
         self._vitals: Callable[[], str] = lambda: ""
         self._signs = signs.Signs()
         self._more_signs: Callable[[], Mapping[str, Any]] = dict
+        self._guess: Callable[[], Optional[Guess]] = lambda: None
         self._recent = RecentPoints()
         self._beat = Beat(
             run_id=job.run_id,
@@ -62,6 +63,10 @@ class BeatState:
     def add_signs(self, more: Callable[[], Mapping[str, Any]]) -> None:
         """Each beat carries these fields of contract/signs.py too. `more` must not block."""
         self._more_signs = more
+
+    def add_guess(self, guess: Callable[[], Optional[Guess]]) -> None:
+        """Each beat carries this guess, until a step is reported. `guess` must not block."""
+        self._guess = guess
 
     def update(self, **changes: Any) -> None:
         """New values of the beat's fields."""
@@ -106,8 +111,9 @@ class BeatState:
             sequence = self._beat.sequence + 1
             up_s = self.up_s()
             vitals, recent, signed = self._vitals(), self._recent.text(up_s), self._signed(self._more_signs())
+            guess = self._guess() if self._beat.step is None else None
             self._beat = replace(
-                self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent, signs=signed
+                self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent, signs=signed, guess=guess
             )
             return self._beat
 

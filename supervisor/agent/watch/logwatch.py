@@ -25,6 +25,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from supervisor.agent.machine.folder import open_plain, size_of
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
+from supervisor.agent.watch.guess import StepGuess
+from supervisor.contract.heartbeat import Guess
 from supervisor.contract.logs.beginning import NEAR_LINES, beginning
 from supervisor.contract.logs.matcher import Matcher, Place, Seen
 from supervisor.contract.signs import CAUSE, TEARDOWN, Hit
@@ -64,10 +66,15 @@ class LogWatch:
         self._survived = 0  # the position before the newest step
         self._steps: Dict[str, Tuple[int, int]] = {}  # pattern -> offset of its last hit, step when it was read
         self._losses = 0
+        self._guesses: Optional[StepGuess] = StepGuess()  # None: the command reports steps
+        self.guess: Optional[Guess] = None  # as of the last look
         self.sampled = False
         self.began = ("", "")  # pattern and line, once the command has ended
 
     def note_step(self, step: Optional[int]) -> None:
+        if step is not None and self._step is None:
+            with self._lock:
+                self._guesses, self.guess = None, None
         if step != self._step:
             self._step, self._survived = step, self._sizes[0]
         self._sizes = (self._sizes[1], self._base + size_of(self._path))
@@ -80,6 +87,8 @@ class LogWatch:
         if self._budget_s > 0:
             began_s = self._cpu_s()
             self._read_quietly(FLOOD_BYTES, began_s + self._budget_s)
+            with self._lock:
+                self.guess = None if self._guesses is None else self._guesses.look(now)
             self._budget_s -= self._cpu_s() - began_s
         return None if self._ends else PERIOD_S
 
@@ -195,6 +204,8 @@ class LogWatch:
             self.sampled = True
             self._take(self._stream.end())
             self._matcher.gap()
+            if self._guesses is not None:
+                self._guesses.gap()
             before = max(self._offset, offset - self._masker.longest)
             self._stream = MaskStream(self._masker)
             self._stream.feed(os.pread(file, offset - before, before))
@@ -206,6 +217,8 @@ class LogWatch:
             return
         if not self.shows_losses and b"oss" in plain:
             self._losses += len(_LOSS.findall(plain, 0, LOSS_BYTES))
+        if self._guesses is not None:
+            self._guesses.feed(plain)
         self._matcher.feed(plain, self._up_s(), at=max(0, self._base + self._offset - len(plain)))
         for seen in self._matcher.seen():
             offset, _ = self._steps.get(seen.pattern.id, (-1, 0))

@@ -41,9 +41,10 @@ def progress_text(run: Json) -> str:
     done = percent(step, progress.get("total"))
     if run["status"] == "completed" and step is not None:
         done = 100.0
+    about = "≈ " if progress.get("guessed") else ""
     if done is None and step is not None:
-        return f"step {count(step)}"
-    return bar(done, 10 if width is None or width >= WIDE else 4)
+        return f"step {about}{count(step)}"
+    return about + bar(done, 10 if width is None or width >= WIDE else 4)
 
 
 def where(placement: Json | None) -> str:

@@ -179,7 +179,9 @@ def beat_lines(run: Json) -> list[str]:
     parts = [f"last beat {duration(beat.get('age_s'))} ago", f"phase {safe(beat.get('phase') or '?')}"]
     if progress.get("step") is not None:
         total = f" of {count(progress['total'])}" if progress.get("total") else ""
-        parts.append(f"step {count(progress['step'])}{total}")
+        guessed = progress.get("guessed")
+        step = f"step {'≈ ' if guessed else ''}{count(progress['step'])}{total}"
+        parts.append(f"{step} (read from the log)" if guessed else step)
     if run.get("checkpoint_step") is not None:
         parts.append(f"checkpoint {count(run['checkpoint_step'])}")
     return [", ".join(parts)]

@@ -85,6 +85,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         recent=beat.recent,
         save_s=beat.save_s if beat.save_s is not None else pulse.save_s,
         signs=beat.signs,
+        guess=beat.guess,
         hang_at=hang_at,
         hang_looks=hang_looks,
     )

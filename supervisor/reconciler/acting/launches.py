@@ -7,6 +7,7 @@ the stop state and the lease are read again.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -189,6 +190,8 @@ def launch_request(
         "venv": spec.get("venv"),
         "secrets": sorted(spec.get("secrets") or {}),
         "tracker_url": spec.get("tracker_url"),
+        "tracker_id": tracker_id(supervisor_id, run),
+        "group": spec.get("group"),
         "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
         "stage": spec.get("stage") or [],
@@ -225,3 +228,11 @@ def launch_request(
         out_of_memory=run.counters.out_of_memory,
         memory_bytes=run.counters.memory_bytes,
     )
+
+
+def tracker_id(supervisor_id: str, run: Run) -> str:
+    """The same for all attempts and generations that go on in one training, and for no other run: runs of several
+    supervisors may have one name and one project of a tracker."""
+    digest = hashlib.sha256(f"{supervisor_id}/{run.run_id}".encode()).hexdigest()[:6]
+    over = "" if run.fresh_generation == 1 else f"-g{run.fresh_generation}"
+    return f"{run.run_id}-{digest}{over}"

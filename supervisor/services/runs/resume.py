@@ -215,6 +215,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         unneeded(run),
         generation=run.generation + 1,
         rerun=rerun,
+        fresh_generation=run.generation + 1 if from_nothing else run.fresh_generation,
         status=Status.PENDING,
         status_since=now,
         generation_at=now,

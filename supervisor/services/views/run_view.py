@@ -20,7 +20,7 @@ from supervisor.domain.machines import Placement
 from supervisor.domain.run import Outcome, Run, run_cost_usd, run_on_demand_usd
 from supervisor.services.views import formats
 from supervisor.services.views.formats import usd
-from supervisor.wording.forecast import eta_s, live_pulse, needs_person
+from supervisor.wording.forecast import eta_s, live_pulse, needs_person, shown_progress
 from supervisor.wording.run import next_action, status_text
 
 GpuOf = Callable[[Placement], str | None]  # Parts.gpu
@@ -52,11 +52,14 @@ class StallShown(TypedDict):
 
 
 class Progress(TypedDict):
+    """`guessed`: the command reports no steps; these are read from its log, and no decision uses them."""
+
     step: int | None
     total: int | None
     steps_per_s: float | None
     eta_s: float | None
     metrics: dict[str, float]
+    guessed: bool
 
 
 class Cost(TypedDict):
@@ -243,14 +246,15 @@ def _progress(run: Run, pulse: Pulse | None, now: float) -> Progress | None:
     if last is None:
         if run.files.checkpoint_step is None:
             return None
-        return {"step": run.files.checkpoint_step, "total": None, "steps_per_s": None, "eta_s": None, "metrics": {}}
-    left_s = eta_s(run, now)
+        last = Pulse(launch_id="", step=run.files.checkpoint_step)
+    left_s, shown = eta_s(run, now), shown_progress(run, last)
     return {
-        "step": last.step,
-        "total": last.total,
-        "steps_per_s": None if pulse is None else pulse.steps_per_s,
+        "step": shown.step,
+        "total": shown.total,
+        "steps_per_s": None if pulse is None else shown.steps_per_s,
         "eta_s": None if left_s is None else round(left_s, 1),
         "metrics": dict(last.metrics),
+        "guessed": shown.guessed,
     }
 
 
