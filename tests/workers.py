@@ -7,6 +7,8 @@ when one dies, the test that it ran has failed, and a new worker goes on with th
 
 from __future__ import annotations
 
+import gc
+import importlib
 import multiprocessing
 import random
 import sys
@@ -45,10 +47,20 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     option = session.config.option
     if not option.workers or option.usepdb or option.collectonly or session.testsfailed or not session.items:
         return None
-    if "tests.forked" in sys.modules:
-        sys.modules["tests.forked"].share()  # one for all workers
+    _prepare()
     Pool(session, option.workers).run()
     return True
+
+
+def _prepare() -> None:
+    """What each worker would start, import or read for itself, where the tests that were collected can need it."""
+    if "tests.forked" in sys.modules:
+        sys.modules["tests.forked"].share()
+    if "tests.cloud.cloud" in sys.modules:
+        importlib.import_module("google.cloud.compute_v1")
+        importlib.import_module("tests.cloud.rolefiles").grants()
+        importlib.import_module("tests.cloud.discovery").document_of("compute")
+    gc.freeze()
 
 
 class Stopped(Exception):

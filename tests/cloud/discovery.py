@@ -58,11 +58,11 @@ class Oracle:
 
     def find(self, request: Request) -> Found | None:
         """The requested method; None: there is none."""
-        return _document(self.service).find(request)
+        return document_of(self.service).find(request)
 
     def check(self, request: Request, response: Response) -> list[str]:
         """The faults of this exchange, in sentences; [] = none."""
-        document = _document(self.service)
+        document = document_of(self.service)
         found = document.find(request)
         line = f"{request.method} {request.raw_path}"
         if found is None:
@@ -145,7 +145,7 @@ def _walk(node: Node, words: list[str], verb: str, bound: list[str]) -> Mapping[
 
 
 @cache
-def _document(service: str) -> Document:
+def document_of(service: str) -> Document:
     raw = json.loads((DOCUMENTS / f"{service}.{VERSIONS.get(service, 'v1')}.json").read_bytes())
     common = raw["parameters"] | TOLERATED.get(service, {})
     methods = [{**method, QUERY: _query(method) | common} for method in _methods(raw["resources"])]
