@@ -26,7 +26,7 @@ _context.set_forkserver_preload(["tests.preloaded"])
 def share() -> None:
     """Start the fork server, for this process and its forks: they cannot look after a process of their parent."""
     server: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
-    server.ensure_running()
+    server.ensure_running()  # once: from then on it is replaced
     server.ensure_running = lambda: None
 
 

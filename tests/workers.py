@@ -40,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): all tests of a group run on one worker, one after the other")
+    if config.option.workers and config.args_source is config.ArgsSource.TESTPATHS:  # the whole suite
+        importlib.import_module("tests.forked").share()  # it imports on one core while tests are collected on another
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
@@ -55,7 +57,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def _prepare() -> None:
     """What each worker would start, import or read for itself, where the tests that were collected can need it."""
     if "tests.forked" in sys.modules:
-        sys.modules["tests.forked"].share()
+        importlib.import_module("tests.forked").share()
     if "tests.cloud.cloud" in sys.modules:
         importlib.import_module("google.cloud.compute_v1")
         importlib.import_module("tests.cloud.rolefiles").grants()
