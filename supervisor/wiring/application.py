@@ -44,6 +44,7 @@ from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
+from supervisor.services.bases.working import BaseWork, guarded
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan.spec_view import Preview
@@ -150,6 +151,12 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         if takeover.run():
             tick.incidents.restart()  # those of the other cell count here now
 
+    report, bases = Patrol(store, settings.alerts.patrol_every_s), BaseWork(parts)
+
+    def patrol(now: float) -> None:
+        report.run(now)
+        guarded(bases, now)
+
     loop = Loop(
         tick,
         leader,
@@ -159,7 +166,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         parts.knobs.poll_interval_s,
         after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
-        Patrol(store, settings.alerts.patrol_every_s).run,
+        patrol,
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     others = {"retention": loop.housekeeper, "outbox": outbox}
@@ -244,6 +251,7 @@ def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock,
         ),
         courier=outlets.courier_of(settings, store),
         platforms=platforms,
+        images={name: each.images for name, each in opened.items() if each.images is not None},
         impatient=adapters.impatient(PAGE_PATIENCE_S) if any(each.relay for each in opened.values()) else None,
     )
 
@@ -277,6 +285,7 @@ def _preview(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
             nonce=SHOWN_NONCE,
             supervisor_id=parts.store.supervisor_id,
             paces=paces[try_.placement.provider],
+            base=parts.store.bases.find(run.policy.base) if run.policy.base else None,
         )
         return parts.platform.preview(request)
 

@@ -16,6 +16,7 @@ from supervisor.contract.baton import Next
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
 from supervisor.domain.actions import Launch, PinImage
 from supervisor.domain.attempt import Try, refusal_detail
+from supervisor.domain.bases import Base, BaseStatus, steps
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Sent, Unknown
@@ -84,10 +85,17 @@ class Launcher:
         if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
             return  # the lease or the try is not ours any more
         spec = self.store.spec(run.key)
+        base = self.store.bases.find(run.policy.base) if run.policy.base else None
+        if run.policy.base and (base is None or base.status != BaseStatus.READY):
+            text = f"the base {run.policy.base} does not exist any more"
+            refused = CreateFailed(try_.launch_id, Cause.LAUNCH_REJECTED, text, of_run=True)
+            self.outcomes.create_failed(run.key, refused)
+            return
         request = launch_request(
             run,
             try_,
             spec,
+            base=base,
             nonce=nonce,
             supervisor_id=self.store.supervisor_id,
             paces=self.paces_of.get(try_.placement.provider, self.paces),
@@ -169,9 +177,12 @@ def _raised(next_: Next | None, action: Launch) -> bool:
 
 
 def launch_request(
-    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces
+    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces, base: Base | None = None
 ) -> LaunchRequest:
-    """The same request for every repeat of this try, because the nonce is read back from the baton."""
+    """The same request for every repeat of this try, because the nonce is read back from the baton. `base`: of the
+    run. A machine that begins with its image has it; every other one does its script."""
+    image = base.image if base is not None and base.has_image and base.provider == try_.placement.provider else None
+    stays = run.policy.on_success != "release" or run.policy.require_pull
     job = {
         "version": JOB_VERSION,
         "run_id": run.run_id,
@@ -192,6 +203,8 @@ def launch_request(
         "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
         "stage": spec.get("stage") or [],
+        "setup": steps(spec, run.image.digest, base if image is None else None),
+        "setup_s": run.policy.stall.setup_s,
         "scratch": spec.get("scratch") or [],
         "on_reboot": spec.get("on_reboot"),
         "results_generation": run.generation,
@@ -205,7 +218,7 @@ def launch_request(
         "quiet_s": run.policy.stall.quiet_s,
         "watch": spec.get("watch") or {},
         "steps_from_zero": run.from_zero,
-        "stays_after_success": run.policy.on_success != "release" or run.policy.require_pull,
+        "stays_after_success": stays and not run.policy.prepares,  # its disk is cleaned once the container has ended
         "stays_after_failure": run.policy.on_failure != "release",
         **{name: value for name, value in asdict(paces).items() if name != "poll_interval_s"},
     }
@@ -220,6 +233,9 @@ def launch_request(
         job=job,
         image=run.image.digest or run.policy.image,
         secrets=spec.get("secrets") or {},
+        base=image.name if image is not None else "",
+        base_disk_gb=image.disk_gb if image is not None else 0,
+        prepares=run.policy.prepares,
         checkpoint_s=run.files.checkpoint_s,
         timed_out=run.counters.timed_out,
         out_of_memory=run.counters.out_of_memory,

@@ -169,9 +169,10 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
 
 def _disks(config: GceConfig, request: LaunchRequest, shape: Shape) -> list[dict[str, Any]]:
     zone = request.placement.zone
+    base = f"projects/{config.project}/global/images/{request.base}"
     boot = {
-        "sourceImage": config.boot_image,
-        "diskSizeGb": str(config.boot_disk_gb),
+        "sourceImage": base if request.base else config.boot_image,
+        "diskSizeGb": str(max(config.boot_disk_gb, request.base_disk_gb)),
         "diskType": f"zones/{zone}/diskTypes/{boot_disk_type(config.boot_disk_type, shape)}",
     }
     disks: list[dict[str, Any]] = [{"boot": True, "autoDelete": True, "initializeParams": boot}]
@@ -246,6 +247,10 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, payload: 
     if config.serial_logging:
         # https://cloud.google.com/compute/docs/troubleshooting/viewing-serial-port-output
         items["serial-port-logging-enable"] = "true"
+    if request.base:
+        items["spot-base"] = "true"
+    if request.prepares:
+        items["spot-prepares"] = request.prepares
     if request.job.get("conda_env"):
         items["spot-conda-env"] = str(request.job["conda_env"])
     if config.storage_endpoint:
