@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse, Try
+from supervisor.domain.bases import Base
 from supervisor.domain.callers import Token
 from supervisor.domain.events import Event
 from supervisor.domain.figures import NOTHING, MachineFigures
-from supervisor.domain.bases import Base
 from supervisor.domain.incidents import Incident
 from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run

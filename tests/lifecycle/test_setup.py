@@ -9,11 +9,11 @@ import pytest
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import FINISHED, SETUP, Beat, Exit
 from supervisor.contract.signs import Hit, Signs, encode
+from supervisor.domain.bases import steps
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.observation import Absent, Observation, Seen
 from supervisor.domain.run import Run
-from supervisor.domain.bases import steps
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
@@ -22,7 +22,7 @@ from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of
 
 PIP = Exit(1, None, False, 20.0, "ERROR: No matching distribution found for timmm", oom_kills=0, in_setup=True)
 LATE = replace(PIP, code=124, last_line=heartbeat.SETUP_LATE % 1800)
-UNREACHED = encode(Signs(hits=(replace(HIT, pattern="no_network", line="Temporary failure in name resolution"),)))
+UNREACHED = encode(Signs(hits=(Hit("no_network", "cause", 3, "Temporary failure in name resolution", 5.0, 9.0),)))
 LIVE = attempt(running_at=NOW - 100)
 
 

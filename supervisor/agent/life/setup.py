@@ -211,10 +211,8 @@ def own_folder(path: str) -> Optional[str]:
 
 def forget_oldest(folder: str) -> None:
     """All but the newest KEPT markers, and drafts of agents that were killed."""
-    markers = []
-    for entry in os.scandir(folder):
-        if entry.name != "lock":
-            markers.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
-    for _, path in sorted(markers)[:-KEPT]:
+    entries = [entry for entry in os.scandir(folder) if entry.name != "lock"]
+    markers = sorted((entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in entries)
+    for _, path in markers[:-KEPT]:
         with suppress(OSError):
             os.unlink(path)

@@ -134,7 +134,8 @@ class Job(NamedTuple):
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch", "setup_dir",
+    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
+    "setup_dir",
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,34 +49,12 @@ def base() -> None:
 @click.option("--secret", "secrets", metavar="NAME[=REF]", multiple=True, type=secret_reference, help="Its secret.")
 @click.option("--setup-limit", "setup_s", metavar="TIME", type=duration_s, help="Longest time of the script (1h).")
 @json_options
-def create(
-    client: Client,
-    form: str,
-    name: str,
-    script: str | None,
-    from_run: str | None,
-    *,
-    image: str | None,
-    provider: str | None,
-    zones: tuple[str, ...],
-    shapes: tuple[str, ...],
-    secrets: tuple[tuple[str, str], ...],
-    setup_s: float | None,
-) -> None:
+def create(client: Client, form: str, name: str, script: str | None, from_run: str | None, **machine: Any) -> None:
     """Create the next version of the base NAME, from a script or from the setup of a run."""
     if (script is None) == (from_run is None):
         raise click.UsageError("Use either --script FILE or --from RUN.")
-    fields = {
-        "name": name,
-        "script": None if script is None else _read(script),
-        "from_run": from_run,
-        "image": image,
-        "provider": provider,
-        "zones": list(zones),
-        "shapes": list(shapes),
-        "secrets": dict(secrets),
-        "setup_s": setup_s,
-    }
+    fields = {"name": name, "script": None if script is None else _read(script), "from_run": from_run, **machine}
+    fields |= {"zones": list(machine["zones"]), "shapes": list(machine["shapes"]), "secrets": dict(machine["secrets"])}
     made = client.post("/v1/bases", {key: value for key, value in fields.items() if value})
     if output.emit(made, [made], form, "name"):
         return

@@ -15,7 +15,7 @@ from supervisor.domain.causes import (
     KNOWN_ERROR,
     LARGER_SHAPE,
     MACHINE_WAS_THERE,
-    MAY_PASS,
+    MAY_END,
     MORE_MEMORY,
     OTHER_DRIVER,
     REPAIRED,
@@ -59,7 +59,7 @@ def conditions(
     if verdict.cause == Cause.LAUNCH_REJECTED and verdict.retry == Retry.ONCE_AFTER_REPAIR:
         holds.add(DELIVERED_AGAIN)
     if verdict.cause == Cause.SETUP_FAILED and verdict.goes_on:
-        holds.add(MAY_PASS)
+        holds.add(MAY_END)
     is_own = verdict.cause in (Cause.USER_ERROR, Cause.SETUP_FAILED)
     if is_own and verdict.retry == Retry.NEVER and verdict.goes_on is False:
         holds.add(KNOWN_ERROR)

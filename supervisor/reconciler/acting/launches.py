@@ -177,7 +177,14 @@ def _raised(next_: Next | None, action: Launch) -> bool:
 
 
 def launch_request(
-    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces, base: Base | None = None
+    run: Run,
+    try_: Try,
+    spec: Mapping[str, Any],
+    *,
+    nonce: str,
+    supervisor_id: str,
+    paces: Paces,
+    base: Base | None = None,
 ) -> LaunchRequest:
     """The same request for every repeat of this try, because the nonce is read back from the baton. `base`: of the
     run. A machine that begins with its image has it; every other one does its script."""

@@ -127,7 +127,7 @@ def _with_base(spec: Spec, parts: Parts) -> dict[str, Any]:
     if base.has_image and base.provider in providers_of(spec, parts):
         image = given.setdefault("image", base.container)
         if image != base.container:
-            text = f"{base.name} was prepared in {base.container}, so the spec names no other image. Nothing was stored."
+            text = f"{base.name} was prepared in {base.container}, so the spec must name no other image."
             raise InvalidRequest(text, {"base": base.name}, [("#/spec/image", "differs from that of the base")])
     return given
 

@@ -105,7 +105,8 @@ SETUP = (
     _setup("waited", (_WAITED,), "{line}", ("longer_setup",), where=Where.MACHINE, goes_on=True),
     _setup("late", (_LATE,), "{line}", ("longer_setup", "base_image")),
     _setup(
-        "network", (_OTHERS,), _SETUP_ENDED + "; the network or a service did not answer", ("other_machine", "base_image"),
+        "network", (_OTHERS,), _SETUP_ENDED + "; the network or a service did not answer",
+        ("other_machine", "base_image"),
         where=Where.PLACE, goes_on=True,
     ),
     _setup(

@@ -1,7 +1,7 @@
-"""Images of disks: what `spot base` makes of a prepared machine. An image, not a snapshot: a machine starts from it sooner.
+"""Images of disks: what `spot base` makes of a prepared machine. Not snapshots: a machine starts from an image sooner.
 
 An image has a deterministic name and a request id, so a repeated request makes no second one, and whatever an earlier
-one made is found. It carries our labels: an image of the same name without them is somebody else's and is never touched.
+one made is found. It carries our labels: an image of that name without them is somebody else's and is never touched.
 Only a 404 says that there is none. The machine still runs while its disk is read (`forceCreate`): the start-up script
 has stopped docker and written everything to the disk before.
 """
