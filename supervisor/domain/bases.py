@@ -25,7 +25,7 @@ SETUP = "setup"
 BASE_LABEL = "spot-base"  # of an image
 _DEPENDS_ON = ("code", "workdir", "env", "venv", "conda_env", "stage")
 _VERSION = re.compile(r"(?P<family>.+)-v(?P<number>[1-9][0-9]{0,5})")
-FAMILY = r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?"  # with prefix, supervisor and version within the 63 characters of an image
+FAMILY = r"[a-z]([a-z0-9-]{0,22}[a-z0-9])?"  # with prefix, supervisor and version within the 63 characters of an image
 HOUR_S = 3600.0
 
 

@@ -25,7 +25,7 @@ from supervisor.wording.figures import size_text
 UNSUBMITTED_S = 600.0  # a crash between the row and its run
 IMAGE_S = 7200.0  # an image is there after minutes
 SETTLED_S = 600.0  # by then a request whose response was lost has made its image, or never will
-DELETE_AFTER_S = 60.0
+DELETE_AFTER_S = 15.0  # a submit takes less
 
 
 @dataclass(frozen=True, slots=True)

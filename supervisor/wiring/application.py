@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from supervisor.api.streams.listeners import Limits
@@ -151,12 +152,6 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         if takeover.run():
             tick.incidents.restart()  # those of the other cell count here now
 
-    report, bases = Patrol(store, settings.alerts.patrol_every_s), BaseWork(parts)
-
-    def patrol(now: float) -> None:
-        report.run(now)
-        guarded(bases, now)
-
     loop = Loop(
         tick,
         leader,
@@ -166,7 +161,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         parts.knobs.poll_interval_s,
         after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
-        patrol,
+        Patrol(store, settings.alerts.patrol_every_s).run,
+        partial(guarded, BaseWork(parts)),
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     others = {"retention": loop.housekeeper, "outbox": outbox}

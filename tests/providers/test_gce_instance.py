@@ -124,8 +124,9 @@ def test_labels_and_account_and_disks() -> None:
         "run_id": "digits",
     }
     assert body["serviceAccounts"] == [
-        {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
+        {"email": "default", "scopes": ["https://www.googleapis.com/auth/devstorage.read_write"]}
     ]
+    assert request().secrets == {}
     assert body["disks"] == [
         {
             "boot": True,

@@ -163,7 +163,7 @@ class Setup:
         """How a command of the setup ended by itself; its last telling line, and what the machine lacked."""
         parts, status = self._parts, process.status or 0
         code, _ = ends.split_status(status, True)
-        end = ends.judge(
+        end = ends.judge(  # noqa: S604 - nothing is called: `shell` says how to read its exit code
             status,
             sent=process.sent,
             shell=True,

@@ -1,7 +1,7 @@
 """The work on bases that become images: read what a base depends on, decide, write the row, then act.
 
-One process of a database does it, once a minute, and only while a base is not settled. A row that another process
-changed meanwhile is decided again next time. Nothing here fails a tick.
+One process of a database does it, in every poll interval, and only while a base is not settled. A row that another
+process changed meanwhile is decided again next time. Nothing here fails a tick.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class BaseWork:
 
 
 def guarded(work: BaseWork, now: float) -> None:
-    """For the loop: an error of this work must not end the patrol. Raises StoreDown."""
+    """For the loop: an error of this work must not end the loop. Raises StoreDown."""
     try:
         work.run(now)
     except StoreDown:

@@ -31,7 +31,7 @@ from supervisor.domain.machines import (
     SUPERVISOR_LABEL,
 )
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, SecretRefused
-from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
+from supervisor.providers.gce.config import SCOPE, STORAGE_SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
 PARTS = ("startup.sh", "startup_machine.sh", "startup_container.sh")
@@ -92,7 +92,7 @@ def build(config: GceConfig, request: LaunchRequest, payload: Payload) -> dict[s
         "scheduling": _scheduling(config, request),
         "disks": _disks(config, request, shape),
         "networkInterfaces": [_network(config, region_of(place.zone))],
-        "serviceAccounts": [{"email": config.service_account, "scopes": [SCOPE]}],
+        "serviceAccounts": [{"email": config.service_account, "scopes": scopes(config, bool(request.secrets))}],
         "metadata": {"items": [{"key": key, "value": value} for key, value in items.items()]},
     }
     if shape.gpu_type:
@@ -124,6 +124,11 @@ def labels(config: GceConfig, request: LaunchRequest) -> dict[str, str]:
         OLD_RUNNER_LABEL: runner,
         OLD_RUN_LABEL: run,
     }
+
+
+def scopes(config: GceConfig, has_secrets: bool) -> list[str]:
+    """What the token of a machine is good for."""
+    return [SCOPE] if has_secrets else list(dict.fromkeys((STORAGE_SCOPE, *config.machine_scopes)))
 
 
 def bucket_and_prefix(store_url: str) -> tuple[str, str]:
