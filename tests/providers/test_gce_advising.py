@@ -254,7 +254,7 @@ def test_a_bucket_that_cannot_be_looked_at_is_said_to_be_unread() -> None:
         raise StoreUnavailable("403: storage.buckets.get is missing")
 
     given = config()
-    (found,) = advise(given, DataPlaces(given, away), question())
+    found = advise(given, DataPlaces(given, away), question())[0]
     assert (found.name, found.result, found.fact) == ("data places", WARN, "the location of the bucket was not read")
     assert "storage.buckets.get" in found.cause
 
