@@ -16,6 +16,7 @@ from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 
 HASH, OTHER = "a" * 64, "b" * 64
+UNREACHED = "[Errno -3] Temporary failure in name resolution"
 RAN = 'echo ran >> "$OUT/ran"'
 
 
@@ -70,11 +71,11 @@ def test_a_second_attempt_there_does_not_repeat_it_and_other_content_does(rig: R
 
 
 def test_a_failure_has_its_exit_its_last_line_and_its_words_and_no_marker(rig: Rig, markers: Path) -> None:
-    text = "echo '[Errno -3] Temporary failure in name resolution'\necho 'ERROR: no timm' >&2\nfalse\ntouch never"
+    text = f"echo '{UNREACHED}'\necho 'ERROR: no timm' >&2\nfalse\ntouch never"
     start(rig, markers, text)
     last = rig.ended()
     assert last.exit is not None
-    assert (last.exit.code, last.exit.in_setup, last.exit.last_line) == (1, True, "ERROR: no timm")
+    assert (last.exit.code, last.exit.in_setup, last.exit.last_line) == (1, True, UNREACHED)
     assert "no_network" in last.signs
     assert not last.exit.work_done
     assert (lines(markers, "trained"), (markers / HASH).exists()) == (0, False)

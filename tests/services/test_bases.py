@@ -146,7 +146,7 @@ def test_a_base_of_a_run_repeats_its_preparation(bed: Bed) -> None:
 
 
 def test_only_its_owner_removes_a_base_and_never_under_a_live_run(bed: Bed) -> None:
-    create(bed.parts, CreateRequest("torch", SCRIPT), OPS)
+    create(bed.parts, CreateRequest("torch", SCRIPT), replace(MEMBER, owner="bob"))
     with pytest.raises(Forbidden):
         remove(bed.parts, "torch-v1", MEMBER)
     bed.submit("digits", {"command": "train", "base": "torch"})
@@ -242,7 +242,7 @@ def test_an_image_is_deleted_only_when_no_live_run_uses_it(imaging: Imaging) -> 
     imaging.tick()
     [name] = imaging.images.made
     remove(imaging.parts, "torch-v1", MEMBER)
-    imaging.tick()
+    imaging.tick(5)
     assert imaging.images.deleted == []
     base = imaging.bed.store.bases.change(replace(imaging.base(), status=BaseStatus.READY), None, 0)
     assert base is not None
