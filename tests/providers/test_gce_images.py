@@ -128,7 +128,8 @@ def test_a_prepared_machine_keeps_its_container_cleans_its_disk_and_waits(rig: S
     rig.job(write=str(machine / "prepared"))
     vm = rig.boot(spot_prepares="torch-v1")
     report = "runs/digits-7/instances/2.prepared.json"
-    wait_for(lambda: rig.storage.find("trainings", report), what="the report:\n" + "\n".join(vm.lines()))
+    wait_for(lambda: vm.script_ended.is_set() or rig.storage.find("trainings", report), what="the report")
+    assert rig.storage.find("trainings", report) is not None, "\n".join(vm.lines())
     stored = rig.storage.find("trainings", report)
     assert stored is not None
     assert stored.data == b'{"launch_id": "1.2.1"}'

@@ -77,10 +77,10 @@ async def create_base(request: Request, body: bodies.CreateBaseBody) -> BaseShow
     return await run_in_threadpool(bases.create, services_of(request).parts, wanted, caller_of(request))
 
 
-@routes.on("DELETE /v1/bases/{name}", Scope.WRITE, tag="bases", refuses="BASE_NOT_FOUND BASE_IN_USE FORBIDDEN")
-async def delete_base(request: Request, name: str) -> BaseShown:
+@routes.on("DELETE /v1/bases/{base_name}", Scope.WRITE, tag="bases", refuses="BASE_NOT_FOUND BASE_IN_USE FORBIDDEN")
+async def delete_base(request: Request, base_name: str) -> BaseShown:
     """Delete a base, and its image. One that a live run uses is not deleted."""
-    return await run_in_threadpool(bases.remove, services_of(request).parts, name, caller_of(request))
+    return await run_in_threadpool(bases.remove, services_of(request).parts, base_name, caller_of(request))
 
 
 @routes.on("GET /v1/gpus", Scope.ADMIN, refuses="NOT_SUPPORTED")
