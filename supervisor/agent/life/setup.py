@@ -28,7 +28,7 @@ from typing import Iterator, Optional
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.machine import vitals
 from supervisor.agent.machine.command import NotStarted, Training, Workplace, prepare
-from supervisor.agent.machine.folder import SetupStep
+from supervisor.agent.machine.folder import SetupStep, open_own
 from supervisor.agent.machine.processes import kill_leftovers
 from supervisor.agent.store.access import GaveUp
 from supervisor.agent.watch import ends
@@ -189,7 +189,7 @@ class Setup:
         """By a rename, so that a marker is whole or not there."""
         path = os.path.join(folder, step.sha256)
         draft = "%s.%d" % (path, os.getpid())
-        with open(draft, "w", encoding="utf-8") as target:
+        with open(draft, "w", encoding="utf-8", opener=open_own) as target:
             json.dump({"run_id": self._job.run_id, "at": time.time(), "took_s": round(took_s, 1)}, target)
             target.flush()
             os.fsync(target.fileno())

@@ -166,9 +166,9 @@ keep_prepared() {
     docker commit spot "$KEPT_IMAGE" >"$BOOT/commit.log" 2>&1 \
         || give_up no_start "the container cannot be kept: $(tail -n 1 "$BOOT/commit.log")"
     docker rm --force spot >/dev/null 2>&1
-    rm -rf "$MACHINE"/* "$MACHINE"/.[!.]* 2>/dev/null
+    rm -rf "${MACHINE:?}"/* "${MACHINE:?}"/.[!.]* 2>/dev/null
     for folder in "$ROOT"/home/*; do
-        [ -d "$folder" ] && rm -rf "$folder"/* "$folder"/.[!.]*
+        [ -d "$folder" ] && rm -rf "${folder:?}"/* "${folder:?}"/.[!.]*
     done
     rm -rf "$ROOT"/var/log/journal/* "$ROOT"/var/tmp/* "$ROOT"/tmp/spot-* 2>/dev/null
     rm -f "$ROOT"/etc/ssh/ssh_host_* "$ROOT"/mnt/stateful_partition/etc/ssh/ssh_host_* 2>/dev/null
