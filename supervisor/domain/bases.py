@@ -124,8 +124,10 @@ def image_name(prefix: str, supervisor_id: str, name: str) -> str:
 
 def newest(bases: Iterable[Base], name: str) -> Base | None:
     """The base that a spec means by this name: itself, or the newest ready one of the family."""
-    meant = [base for base in bases if base.name == name or (base.family == name and base.status == BaseStatus.READY)]
-    return max(meant, key=lambda base: number_of(base.name), default=None)
+    candidates = [
+        base for base in bases if base.name == name or (base.family == name and base.status == BaseStatus.READY)
+    ]
+    return max(candidates, key=lambda base: number_of(base.name), default=None)
 
 
 def steps(spec: Mapping[str, Any], image_digest: str, base: Base | None = None) -> list[dict[str, Any]]:

@@ -117,17 +117,19 @@ def _imaged(base: Base, seen: Situation) -> Step:
         return failed(base, "there is no image after two hours", seen.now) if is_late else Step(request=True)
     if not isinstance(part, Seen):
         return STAYS
-    found = part.value
-    if not found.ours:
+    seen_image = part.value
+    if not seen_image.ours:
         after = replace(base, image=replace(image, gone=True))
         return failed(after, f"an image {image.name} exists that is not this base's", seen.now)
-    if found.state == "ready":
-        made = replace(image, size_bytes=found.size_bytes, disk_gb=found.disk_gb or 0)
+    if seen_image.state == "ready":
+        made = replace(image, size_bytes=seen_image.size_bytes, disk_gb=seen_image.disk_gb or 0)
         after = replace(base, status=BaseStatus.READY, since=seen.now, ready_at=seen.now, image=made)
-        size = f" ({size_text(found.size_bytes)})" if found.size_bytes is not None else ""
+        size = f" ({size_text(seen_image.size_bytes)})" if seen_image.size_bytes is not None else ""
         return Step(after, _event(after, f"Base {base.name} is ready: image {image.name}{size}."), release=True)
-    if found.state == "failed" or is_late:
-        why = "the platform could not make the image" if found.state == "failed" else "its image took over two hours"
+    if seen_image.state == "failed" or is_late:
+        why = (
+            "the platform could not make the image" if seen_image.state == "failed" else "its image took over two hours"
+        )
         return failed(base, why, seen.now)
     return STAYS
 

@@ -29,7 +29,7 @@ from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.launches import Paces, launch_request
+from supervisor.reconciler.acting.launches import Paces, launch_request, prepared
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
 from supervisor.reconciler.delivering.announcer import Announcer
@@ -281,9 +281,9 @@ def _preview(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
             nonce=SHOWN_NONCE,
             supervisor_id=parts.store.supervisor_id,
             paces=paces[try_.placement.provider],
-            base=parts.store.bases.find(run.policy.base) if run.policy.base else None,
         )
-        return parts.platform.preview(request)
+        base = parts.store.bases.find(run.policy.base) if run.policy.base else None
+        return parts.platform.preview(prepared(request, run, spec, base))
 
     return preview
 

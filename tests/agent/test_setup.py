@@ -29,7 +29,8 @@ def start(rig: Rig, markers: Path, *setup: str, sha256: str = HASH, **job: Any) 
     out = markers.parent / "out"
     out.mkdir(exist_ok=True)
     steps = [{"name": "setup", "sha256": sha256, "commands": list(setup)}]
-    fields = {"setup": steps, "setup_dir": str(markers), "env": {"OUT": str(out)}, **job}
+    setup_of_job = {"steps": steps, "limit_s": job.pop("limit_s", 60.0), "folder": str(markers)}
+    fields = {"setup": setup_of_job, "env": {"OUT": str(out)}, **job}
     rig.start("/bin/sh", "-c", 'echo trained >> "$OUT/trained"', **fields)
 
 
@@ -85,7 +86,7 @@ def test_a_failure_has_its_exit_its_last_line_and_its_words_and_no_marker(rig: R
 
 
 def test_its_limit_ends_it_with_all_that_it_started(rig: Rig, markers: Path) -> None:
-    start(rig, markers, "sleep 300 & sleep 300", setup_s=0.5)
+    start(rig, markers, "sleep 300 & sleep 300", limit_s=0.5)
     last = rig.ended()
     assert last.exit is not None
     assert (last.exit.code, last.exit.last_line) == (124, heartbeat.SETUP_LATE % 0.5)

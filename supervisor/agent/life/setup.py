@@ -18,17 +18,18 @@ import fcntl
 import json
 import logging
 import os
+import re
 import signal
 import stat
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Iterator, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.machine import vitals
 from supervisor.agent.machine.command import NotStarted, Training, Workplace, prepare
-from supervisor.agent.machine.folder import SetupStep, open_own
+from supervisor.agent.machine.folder import open_own
 from supervisor.agent.machine.processes import kill_leftovers
 from supervisor.agent.store.access import GaveUp
 from supervisor.agent.watch import ends
@@ -37,11 +38,29 @@ from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Exit
 
 MARKERS = "/var/tmp/spot-setup-%d"  # noqa: S108 - of this user; it is used only where it is this user's alone
+LIMIT_S = 1800.0
 KEPT = 200  # markers; the oldest are removed, which costs a repeat
 CHECK_S = 0.1
 TERM_S = 5.0  # from TERM to KILL: nothing is saved
 TIMED_OUT = 124  # as timeout(1) exits
+_HASH = re.compile("[0-9a-f]{64}")
 _log = logging.getLogger("agent")
+
+
+class Step(NamedTuple):
+    """`sha256`: of the content of its commands, and of all that they may depend on."""
+
+    name: str
+    sha256: str
+    commands: Tuple[str, ...]
+
+
+def steps_of(setup: Mapping[str, Any]) -> Tuple[Step, ...]:
+    """Of the job's `setup`. ValueError for a hash that is none: it becomes the name of a file."""
+    steps = tuple(Step(str(each["name"]), str(each["sha256"]), tuple(each["commands"])) for each in setup["steps"])
+    if not all(_HASH.fullmatch(step.sha256) for step in steps):
+        raise ValueError("a step of the setup has no hash")
+    return steps
 
 
 class SetupFailed(Exception):
@@ -56,22 +75,24 @@ class Setup:
     """Used by the main thread, before the command."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._job = parts, parts.job
-        self._markers = parts.job.setup_dir or MARKERS % os.geteuid()
+        self._parts, self._job, setup = parts, parts.job, parts.job.setup or {"steps": ()}
+        self._steps = steps_of(setup)
+        self._limit_s = float(setup.get("limit_s") or LIMIT_S)
+        self._markers = str(setup.get("folder") or MARKERS % os.geteuid())
         self._until = 0.0
 
     def run(self) -> None:
         """All steps that this machine has not done yet. Raises SetupFailed, GaveUp (the attempt ends), NotStarted,
         OSError."""
-        if not self._job.setup:
+        if not self._steps:
             return
         parts = self._parts
-        self._until = time.monotonic() + self._job.setup_s
+        self._until = time.monotonic() + self._limit_s
         parts.beat_state.update(phase=heartbeat.SETUP)
         parts.surroundings.oom.begin()
         parts.log_loop.start()
         with self._alone() as folder:
-            for step in self._job.setup:
+            for step in self._steps:
                 if folder is not None and os.path.exists(os.path.join(folder, step.sha256)):
                     parts.folder.add_to_output("%s: done on this machine before" % step.name)
                     continue
@@ -107,10 +128,10 @@ class Setup:
             if self._parts.must_end():
                 raise GaveUp("setup")
             if time.monotonic() >= self._until:
-                raise self._failed(self._end(TIMED_OUT, heartbeat.SETUP_WAITED % self._job.setup_s))
+                raise self._failed(self._end(TIMED_OUT, heartbeat.SETUP_WAITED % self._limit_s))
             time.sleep(CHECK_S)
 
-    def _run_step(self, step: SetupStep) -> None:
+    def _run_step(self, step: Step) -> None:
         parts = self._parts
         for number, command in enumerate(step.commands, 1):
             title = "%s, %d of %d" % (step.name, number, len(step.commands))
@@ -157,7 +178,7 @@ class Setup:
         if term_at is not None and self._parts.must_end():
             raise GaveUp("setup")
         if term_at is not None:
-            raise self._failed(self._end(TIMED_OUT, heartbeat.SETUP_LATE % self._job.setup_s, process.ran_s))
+            raise self._failed(self._end(TIMED_OUT, heartbeat.SETUP_LATE % self._limit_s, process.ran_s))
 
     def _judged(self, process: Training) -> Exit:
         """How a command of the setup ended by itself; its last telling line, and what the machine lacked."""
@@ -185,7 +206,7 @@ class Setup:
         _log.warning("the setup failed: %s", ends.words_of(end))
         return SetupFailed(end)
 
-    def _mark(self, folder: str, step: SetupStep, took_s: float) -> None:
+    def _mark(self, folder: str, step: Step, took_s: float) -> None:
         """By a rename, so that a marker is whole or not there."""
         path = os.path.join(folder, step.sha256)
         draft = "%s.%d" % (path, os.getpid())

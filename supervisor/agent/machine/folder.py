@@ -56,14 +56,6 @@ class StagedFile(NamedTuple):
     sha256: str
 
 
-class SetupStep(NamedTuple):
-    """Commands that prepare a machine. `sha256`: of their content, and of all that they may depend on."""
-
-    name: str
-    sha256: str
-    commands: Tuple[str, ...]
-
-
 class Job(NamedTuple):
     """`command`: a tuple is run as it is, a str by /bin/sh -c. `machine`: the machine's name."""
 
@@ -99,9 +91,7 @@ class Job(NamedTuple):
     results_save_max_mb: float = 256.0  # of results that one save with a checkpoint may upload
     results: Tuple[ResultCheck, ...] = ()
     stage: Tuple[StagedFile, ...] = ()
-    setup: Tuple[SetupStep, ...] = ()  # before the command, each once for each machine
-    setup_s: float = 1800.0  # how long all of them may take
-    setup_dir: Optional[str] = None  # of their markers; None = on the disk that they change
+    setup: Optional[Mapping[str, Any]] = None  # what prepares the machine, as agent/life/setup reads it
     stage_dir: Optional[str] = None  # on a disk that outlives this machine, for downloaded files
     local_nvme: Optional[str] = None  # path of a fast disk that outlives it
     results_generation: int = 1
@@ -134,14 +124,12 @@ class Job(NamedTuple):
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
-    "setup_dir",
+    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch", "setup",
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
-    "setup_s",
 )  # fmt: skip
 
 
@@ -188,7 +176,6 @@ def _job(data: Dict[str, Any]) -> Job:
         keep=Keep(int(kept.get("keep_last", KEEP.last)), int(kept.get("keep_best", KEEP.best)), kept.get("keep_every")),
         results=tuple(_result(rule) for rule in data.get("results") or ()),
         stage=tuple(StagedFile(str(file["from"]), str(file["to"]), file["sha256"]) for file in data.get("stage") or ()),
-        setup=tuple(_setup_step(step) for step in data.get("setup") or ()),
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
@@ -218,12 +205,6 @@ def _server_url(url: Optional[str]) -> Optional[str]:
 
 def _result(rule: Mapping[str, Any]) -> ResultCheck:
     return ResultCheck(str(rule["path"]), str(rule.get("verify") or ""), int(rule.get("min_count", 1)))
-
-
-def _setup_step(step: Mapping[str, Any]) -> SetupStep:
-    if len(step["sha256"]) != 64 or not step["sha256"].isalnum():
-        raise ValueError("a step of the setup has no hash")
-    return SetupStep(str(step["name"]), str(step["sha256"]), tuple(str(command) for command in step["commands"]))
 
 
 def _command(value: Any) -> Command:

@@ -95,12 +95,11 @@ class Launcher:
             run,
             try_,
             spec,
-            base=base,
             nonce=nonce,
             supervisor_id=self.store.supervisor_id,
             paces=self.paces_of.get(try_.placement.provider, self.paces),
         )
-        request = replace(request, avoid=self.avoid(try_.placement))
+        request = replace(prepared(request, run, spec, base), avoid=self.avoid(try_.placement))
         store_url = self._settle(run, action, spec)
         if not self.leads(lease) or not self._is_current(run, action, first):
             return
@@ -177,19 +176,9 @@ def _raised(next_: Next | None, action: Launch) -> bool:
 
 
 def launch_request(
-    run: Run,
-    try_: Try,
-    spec: Mapping[str, Any],
-    *,
-    nonce: str,
-    supervisor_id: str,
-    paces: Paces,
-    base: Base | None = None,
+    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces
 ) -> LaunchRequest:
-    """The same request for every repeat of this try, because the nonce is read back from the baton. `base`: of the
-    run. A machine that begins with its image has it; every other one does its script."""
-    image = base.image if base is not None and base.has_image and base.provider == try_.placement.provider else None
-    stays = run.policy.on_success != "release" or run.policy.require_pull
+    """The same request for every repeat of this try, because the nonce is read back from the baton."""
     job = {
         "version": JOB_VERSION,
         "run_id": run.run_id,
@@ -210,8 +199,6 @@ def launch_request(
         "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
         "stage": spec.get("stage") or [],
-        "setup": steps(spec, run.image.digest, base if image is None else None),
-        "setup_s": run.policy.stall.setup_s,
         "scratch": spec.get("scratch") or [],
         "on_reboot": spec.get("on_reboot"),
         "results_generation": run.generation,
@@ -225,7 +212,7 @@ def launch_request(
         "quiet_s": run.policy.stall.quiet_s,
         "watch": spec.get("watch") or {},
         "steps_from_zero": run.from_zero,
-        "stays_after_success": stays and not run.policy.prepares,  # its disk is cleaned once the container has ended
+        "stays_after_success": run.policy.on_success != "release" or run.policy.require_pull,
         "stays_after_failure": run.policy.on_failure != "release",
         **{name: value for name, value in asdict(paces).items() if name != "poll_interval_s"},
     }
@@ -240,11 +227,24 @@ def launch_request(
         job=job,
         image=run.image.digest or run.policy.image,
         secrets=spec.get("secrets") or {},
-        base=image.name if image is not None else "",
-        base_disk_gb=image.disk_gb if image is not None else 0,
-        prepares=run.policy.prepares,
         checkpoint_s=run.files.checkpoint_s,
         timed_out=run.counters.timed_out,
         out_of_memory=run.counters.out_of_memory,
         memory_bytes=run.counters.memory_bytes,
+    )
+
+
+def prepared(request: LaunchRequest, run: Run, spec: Mapping[str, Any], base: Base | None) -> LaunchRequest:
+    """The request with what prepares its machine. `base`: of the run. A machine that begins with its image has it, and
+    every other one does its script. The agent of a machine that becomes a base does not stay: its disk is cleaned."""
+    image = base.image if base is not None and base.has_image and base.provider == request.placement.provider else None
+    todo = steps(spec, run.image.digest, base if image is None else None)
+    stays = request.job["stays_after_success"] and not run.policy.prepares
+    setup = {"steps": todo, "limit_s": run.policy.stall.setup_s, "folder": None}
+    return replace(
+        request,
+        job={**request.job, "setup": setup, "stays_after_success": stays},
+        base=image.name if image is not None else "",
+        base_disk_gb=image.disk_gb if image is not None else 0,
+        prepares=run.policy.prepares,
     )

@@ -92,10 +92,10 @@ class BaseWork:
         if base.image is None or base.image.gone or images is None:
             return NOT_READ
         try:
-            found = images.find(base.image.name, self.parts.store.supervisor_id, base.name)
+            image = images.find(base.image.name, self.parts.store.supervisor_id, base.name)
         except ProviderUnavailable as error:
             return Unknown(str(error))
-        return Absent() if found is None else Seen(found)
+        return Absent() if image is None else Seen(image)
 
     def _request(self, base: Base, images: DiskImages, now: float) -> None:
         image = base.image

@@ -180,12 +180,12 @@ keep_prepared() {
 }
 
 report_prepared() {
-    local pause status name
-    name=$(percent "${PREFIX}runs/$RUN_ID/instances/$ATTEMPT.prepared.json")
+    local pause status object
+    object=$(percent "${PREFIX}runs/$RUN_ID/instances/$ATTEMPT.prepared.json")
     for pause in "${PAUSES[@]}" 0; do
         status=$(printf '{"launch_id": "%s"}' "$LAUNCH_ID" | curl -s --connect-timeout 10 --max-time 30 -o /dev/null \
             -w '%{http_code}' -H @<(bearer) -H 'Content-Type: application/json' --data-binary @- \
-            "$STORAGE/upload/storage/v1/b/$BUCKET/o?uploadType=media&name=$name")
+            "$STORAGE/upload/storage/v1/b/$BUCKET/o?uploadType=media&name=$object")
         [ "$status" = 200 ] && return
         sleep "$pause"
     done
