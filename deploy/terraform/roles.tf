@@ -33,6 +33,14 @@ locals {
       "compute.images.getFromFamily",
       "compute.images.useReadOnly",
     ]
+    base_images = [
+      "compute.disks.useReadOnly",
+      "compute.images.create",
+      "compute.images.delete",
+      "compute.images.get",
+      "compute.images.setLabels",
+      "compute.images.useReadOnly",
+    ]
     cloud_logging = ["logging.logEntries.list"]
     preempt       = ["compute.instances.simulateMaintenanceEvent"]
   }

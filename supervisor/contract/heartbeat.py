@@ -27,9 +27,9 @@ MAX_RECENT_BYTES = 2000  # all ASCII
 MAX_PRUNED = 8  # checkpoints that one beat names, each with a reason of at most 40 characters
 
 BOOT, IMAGE, DRIVER = "boot", "image", "driver"
-RESTORE, TRAINING, CHECKPOINT, EVALUATION = "restore", "training", "checkpoint", "evaluation"
+SETUP, RESTORE, TRAINING, CHECKPOINT, EVALUATION = "setup", "restore", "training", "checkpoint", "evaluation"
 FINISHING, FINISHED = "finishing", "finished"
-PHASES = (BOOT, IMAGE, DRIVER, RESTORE, TRAINING, CHECKPOINT, EVALUATION, FINISHING, FINISHED)
+PHASES = (BOOT, IMAGE, DRIVER, SETUP, RESTORE, TRAINING, CHECKPOINT, EVALUATION, FINISHING, FINISHED)
 BEFORE_CLAIM = (BOOT, IMAGE, DRIVER)
 
 # Why an agent stopped without an exit of the command (`left`).
@@ -55,6 +55,9 @@ NO_WORKDIR = "the working directory "
 NO_CONDA = "the conda environment "
 NO_VENV = "the virtual environment "
 NO_MODULE = "ModuleNotFoundError:"  # Python's own word
+# Last lines of a setup that was not done in time.
+SETUP_LATE = "the setup took longer than its limit of %.0f s"
+SETUP_WAITED = "another run's setup kept this machine busy for longer than the limit of %.0f s"
 BAD_CODE = "the code bundle "  # the beginning of the message of an agent that left with NO_CODE
 
 
@@ -75,10 +78,11 @@ class Exit:
     oom_kills: Optional[int] = None  # by the kernel, in our cgroup, during the command; None = cannot be counted
     disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
     after_work: bool = False  # it failed after the last step, with its results written
+    in_setup: bool = False  # the setup ended so, and the command was not started
 
     @property
     def work_done(self) -> bool:
-        return self.code == 0 or self.after_work
+        return (self.code == 0 or self.after_work) and not self.in_setup
 
     @property
     def not_entered(self) -> bool:
@@ -349,4 +353,5 @@ def _exit(value: Any) -> Optional[Exit]:
         oom_kills=_count(value, "oom_kills"),
         disk_full=_text(value, "disk_full"),
         after_work=value.get("after_work") is True,
+        in_setup=value.get("in_setup") is True,
     )

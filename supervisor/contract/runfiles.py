@@ -109,6 +109,11 @@ def agent_evidence(run_id: str, attempt: int) -> str:
     return "%sinstances/%d.evidence.json" % (folder(run_id), attempt)
 
 
+def prepared(run_id: str, attempt: int) -> str:
+    """The start-up script of a machine that was prepared for a base writes it, once its disk is clean."""
+    return "%sinstances/%d.prepared.json" % (folder(run_id), attempt)
+
+
 def evidences(run_id: str) -> str:
     return folder(run_id) + "evidence/"
 

@@ -44,6 +44,7 @@ class Cause(StrEnum):
     GPU_OOM = "gpu_oom"
     IMAGE_ERROR = "image_error"
     COMMAND_NOT_FOUND = "command_not_found"
+    SETUP_FAILED = "setup_failed"
     FINISHED = "finished"
     DEADLINE = "deadline"
     MAX_RUNTIME = "max_runtime"
@@ -101,6 +102,7 @@ OTHER_DRIVER = "driver and CUDA do not fit; the first time in a generation: anot
 DRIVER_MISFIT = "driver and CUDA do not fit"
 REPAIRED = "files of the run's `scratch` were removed, so the disk has space again; once at a step"
 DELIVERED_AGAIN = "what was delivered did not arrive whole; once"
+MAY_END = "the setup met what may be over later: an error of the network, or another run's setup"
 EXPLAINED = "the evidence is certain; of a full disk likely too"
 MACHINE_WAS_THERE = "the machine was there, and the start on it was refused"
 KNOWN_ERROR = "its words show that a repeat fails in the same way"
@@ -135,7 +137,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, BACKOFF, REPAIRED),
     CauseRule((C.KILLED, C.DISK_FULL), Kind.ASK, False, False, False, ASK, EXPLAINED),
     CauseRule((C.STALLED, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
-    CauseRule((C.USER_ERROR,), Kind.FINAL, False, False, False, "failed", KNOWN_ERROR),
+    CauseRule((C.SETUP_FAILED,), Kind.PAID, True, True, False, BACKOFF, MAY_END),
+    CauseRule((C.USER_ERROR, C.SETUP_FAILED), Kind.FINAL, False, False, False, "failed", KNOWN_ERROR),
+    CauseRule((C.SETUP_FAILED,), Kind.USER, True, False, False, REPEAT),
     CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
     CauseRule(
         (C.HOST_OOM, C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND),

@@ -291,3 +291,15 @@ class UrlRefused(InvalidRequest, code="URL_REFUSED"):
 
 class TooManyWebhooks(Conflict, code="TOO_MANY_WEBHOOKS"):
     """The owner has reached the limit of webhooks."""
+
+
+class BaseNotFound(SpotError, code="BASE_NOT_FOUND"):
+    """There is no base of this name."""
+
+
+class BaseNotReady(Conflict, code="BASE_NOT_READY"):
+    """The base is still being prepared, has failed, or is being deleted; the text says which."""
+
+
+class BaseInUse(Conflict, code="BASE_IN_USE"):
+    """A live run uses the base, or prepares it; the text names it."""

@@ -72,6 +72,7 @@ class EventKind(StrEnum):
     PRICES_REFRESHED = "prices_refreshed"
     INCIDENT = "incident"  # several runs ended with something in common; or it stops launches from now on
     INCIDENT_CLOSED = "incident_closed"
+    BASE = "base"  # a base was created, is ready, failed, or was deleted
     DISASTER = "disaster"  # injected: a preempted, killed or frozen machine, or zones without capacity
     GPU_BACK = "gpu_back"  # a person says that a GPU that was set aside works again
     TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event

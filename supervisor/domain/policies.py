@@ -35,6 +35,7 @@ class StallLimits:
     boot_timeout_s: float = 1500.0
     first_progress_s: float = 1800.0
     silence_s: float = 180.0
+    setup_s: float = 1800.0
     restore_s: float = 1800.0
     checkpoint_s: float = 900.0
     evaluation_s: float = 3600.0
@@ -95,6 +96,8 @@ class Policy:
     keep_s: float = 0.0
     code: str | None = None  # sha256 of the code bundle; each attempt records its own
     image: str = ""  # the container image as the user names it; "" = none
+    base: str = ""  # with its version: what prepares each machine before the setup; "" = none
+    prepares: str = ""  # the base that is made of its machine; "" = none
     follow_tag: bool = False  # each attempt resolves the image's tag again; False: all run the same content
     escalate_after: int = 0  # after this many preemptions within the window the request changes; 0 = never
     escalate_window_s: float = 21_600.0

@@ -43,7 +43,7 @@ LETTERS_MIN = 6  # a text with fewer says too little to compare
 _WITH_ERROR = frozenset(
     {
         Cause.USER_ERROR, Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR, Cause.LAUNCH_REJECTED, Cause.GPU_OOM,
-        Cause.DISK_FULL,
+        Cause.DISK_FULL, Cause.SETUP_FAILED,
     }
 )  # fmt: skip
 _OF_COMMAND = _WITH_ERROR | {Cause.HOST_OOM, Cause.STALLED, Cause.UNKNOWN}

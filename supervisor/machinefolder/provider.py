@@ -97,8 +97,12 @@ class FolderProvider:
             partial(self._admission.admit, placement), lambda folder, job: self._admission.renew(folder, job, placement)
         )
         with _in_words_of_the_port(f"launch of {request.name}"):
+            values = launch_values(request)
+            setup = values.get("setup")
+            if isinstance(setup, dict):  # all machines here are this computer, which a setup prepares once
+                values["setup"] = {**setup, "folder": str(self._folders.own / "setup")}
             return self._observer.seen(
-                self._machines.launch(launch_values(request), self.agent, admission, partial(self._start, request))
+                self._machines.launch(values, self.agent, admission, partial(self._start, request))
             )
 
     def machines(self) -> MachineListing:

@@ -17,7 +17,7 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.objectstore import ObjectStore, Relay
 from supervisor.ports.platform import Platform
-from supervisor.ports.provider import Disasters, OwnCards, Provider
+from supervisor.ports.provider import Disasters, DiskImages, OwnCards, Provider
 
 Hook = Callable[[str, str, Notification], int]  # (address, secret that signs or "", message) -> the HTTP status
 # (machine, when its newest verified checkpoint was safe or None, seconds of training since it); ProviderUnavailable
@@ -58,7 +58,8 @@ class OpenedProvider:
     nothing. `close`: frees what was opened. `checks`: the platform's checks of the doctor. `account`: our account
     at the platform; may send a request, and raises nothing. `relay(supervisor_id)`: the object stores that its machines
     work with; None = they open ours. `publish`: shows the platform's schedulers what a preemption of a machine would
-    lose, and sends nothing where they see it already; None = no scheduler there looks at it."""
+    lose, and sends nothing where they see it already; None = no scheduler there looks at it. `images`: of the
+    disks of its machines; None = it makes none."""
 
     provider: Provider
     platform: Platform
@@ -72,4 +73,5 @@ class OpenedProvider:
     account: Callable[[], str] = lambda: ""
     relay: Callable[[str], Relay] | None = None
     publish: Publish | None = None
+    images: DiskImages | None = None
     close: Callable[[], None] = lambda: None

@@ -79,6 +79,7 @@ class PlanQuestion:
     image: str = ""
     checkpoint_bytes: int | None = None
     checkpoints_kept: int = 3
+    has_secrets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ class Platform(Protocol):
         """How a person gets a shell on this machine. Sends no request."""
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
-        """Only the problems of these machines for this run: memory, disks, data in another region. Raises nothing: a
-        failed read is a line of its own."""
+        """The problems of these machines for this run (memory, disks, data in another region), and what people used to
+        decide by hand and need not, with the reason. Raises nothing: a failed read is a line of its own."""
 
     def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
         """The platform's estimate of the availability of each spot machine, 0 to 1; only offers that it estimates.

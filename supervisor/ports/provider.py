@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from supervisor.contract.cards import Card
+from supervisor.domain.bases import ImageSeen
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Meter, Offer, Placement
 from supervisor.domain.profile import Profile
@@ -85,6 +86,10 @@ class ImageHidden(Exception):
     """The registry denies access to the supervisor; machines may still have access. The image cannot be pinned."""
 
 
+class ImageRefused(Exception):
+    """The platform makes no image of this disk; the text says why."""
+
+
 class NotSupported(Exception):
     """This provider does not have the feature."""
 
@@ -117,6 +122,9 @@ class LaunchRequest:
     secrets: Mapping[str, str] = field(default_factory=dict)
     repeated: bool = False  # the same call may have been sent before, also by another process
     checkpoint_s: float | None = None  # the longest measured time of a checkpoint with its upload; None = not measured
+    base: str = ""  # its boot disk begins as this image of the provider; "" = as usual
+    base_disk_gb: int = 0  # the least size of such a disk
+    prepares: str = ""  # the base that this machine is prepared for; "" = none
     avoid: tuple[str, ...] = ()  # nodes that no run may use, where the platform has any
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
     out_of_memory: int = 0  # attempts that ended because the machine's memory was too small
@@ -183,6 +191,37 @@ class Provider(Protocol):
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         """For each reference why a launch could not read it now; "" = it could. Never returns a value.
         ProviderUnavailable when the secret store does not respond."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """`disk`: of a machine in `zone`. `base`, `supervisor_id`: become its labels."""
+
+    name: str
+    request_id: str
+    family: str
+    zone: str
+    disk: str
+    base: str
+    supervisor_id: str
+
+
+class DiskImages(Protocol):
+    """Images of the disks of machines, where the provider makes any. Raises ProviderUnavailable, which says nothing
+    about what exists."""
+
+    usd_per_gb_month: float | None  # None = not known
+    clean_up: str  # the last command on a machine that is prepared, as a text for a shell
+
+    def request(self, request: ImageRequest) -> None:
+        """Begin it, or do nothing where an earlier request with the same id has begun it. Raises ImageRefused: there is
+        none, and none will come of this request."""
+
+    def find(self, name: str, supervisor_id: str, base: str) -> ImageSeen | None:
+        """None: the platform says that there is no image of this name."""
+
+    def delete(self, name: str, request_id: str) -> None:
+        """Begin to delete it; only `find` shows that it is gone. `request_id`: of its creation. Safe to repeat."""
 
 
 class Meters(Protocol):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse, Try
+from supervisor.domain.bases import Base
 from supervisor.domain.callers import Token
 from supervisor.domain.events import Event
 from supervisor.domain.figures import NOTHING, MachineFigures
@@ -207,6 +208,24 @@ class Incidents(Protocol):
         and nothing is written: there is none, or it was closed before."""
 
 
+class Bases(Protocol):
+    """Deleted ones are not among them: only their names are kept. All calls may raise StoreDown."""
+
+    def all(self) -> list[Base]:
+        """The newest first."""
+
+    def find(self, name: str) -> Base | None:
+        """By its own name, with the version; a deleted one too."""
+
+    def family(self, family: str) -> list[Base]: ...
+
+    def create(self, family: str, base: Base, event: Event, now: float) -> Base:
+        """A new one of this family, with its event: it gets the next free name, which no other base ever had."""
+
+    def change(self, base: Base, event: Event | None, now: float) -> Base | None:
+        """`base`: as it becomes, with the version that was read. None, and nothing is written: another was faster."""
+
+
 class Transaction(Protocol):
     """One write transaction (SQLite: BEGIN IMMEDIATE behind the process-wide FIFO lock). Commits when the block ends,
     rolls back when it raises. Keep it short: no I/O but the database inside."""
@@ -257,6 +276,9 @@ class Store(Protocol):
 
     @property
     def incidents(self) -> Incidents: ...
+
+    @property
+    def bases(self) -> Bases: ...
 
     def begin(self, now: float) -> AbstractContextManager[Transaction]: ...
 

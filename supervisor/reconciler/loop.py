@@ -33,6 +33,7 @@ RESTS = 2.0  # times the length of a tick without one after it: ten thousand run
 ASKED_RESTS = 9.0  # the same for the CPU of single runs' decisions in between: at most a tenth of a core
 PRUNE_S = 3600.0
 PATROL_S = 60.0
+CHORES_S = 0.5  # at least
 PRUNE_PAGE = 1000
 
 
@@ -59,6 +60,7 @@ class Loop:
     after_tick: Callable[[], None] = lambda: None
     housekeeper: Leader | None = None  # of retention, for the whole database; None = this cell's leader does it
     patrol: Callable[[float], object] = lambda now: None  # called by the housekeeper; may raise StoreDown
+    chores: Callable[[float], object] = lambda now: None  # the same in every poll interval; may send requests
     status: LoopStatus = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _between: threading.Lock = field(default_factory=threading.Lock)  # held while a tick runs
@@ -81,6 +83,7 @@ class Loop:
         add(self._tick_once, every, id="tick", executor="tick", seconds=self.poll_interval_s, next_run_time=at_once)
         add(self._prune, every, id="prune", seconds=PRUNE_S)
         add(self._patrol, every, id="patrol", seconds=PATROL_S)
+        add(self._do_chores, every, id="chores", seconds=max(CHORES_S, self.poll_interval_s))
         self._scheduler.start()
         self._watcher.start()
 
@@ -202,12 +205,18 @@ class Loop:
             log.error("nothing pruned", extra={telemetry.ACTION: "prune", telemetry.ERROR: str(error)})
 
     def _patrol(self) -> None:
+        self._keep_house("patrol", self.patrol)
+
+    def _do_chores(self) -> None:
+        self._keep_house("chores", self.chores)
+
+    def _keep_house(self, name: str, work: Callable[[float], object]) -> None:
         if not self._is_housekeeper():
             return
         try:
-            self.patrol(self.clock.now())
+            work(self.clock.now())
         except StoreDown as error:
-            log.error("no patrol", extra={telemetry.ACTION: "patrol", telemetry.ERROR: str(error)})
+            log.error("no %s", name, extra={telemetry.ACTION: name, telemetry.ERROR: str(error)})
 
     def _is_housekeeper(self) -> bool:
         return self._leaders[-1].lease() is not None

@@ -38,6 +38,7 @@ from supervisor.storage.engine.statements import Session, Statement, insert_one
 from supervisor.storage.engine.tables import meta
 from supervisor.storage.rows import access, beats, cells, deliveries, events, history, pages, rows, runs
 from supervisor.storage.rows.access import SqlTokens
+from supervisor.storage.rows.bases import SqlBases
 from supervisor.storage.rows.deliveries import SqlDeliveries
 from supervisor.storage.rows.endpoints import SqlEndpoints
 from supervisor.storage.rows.history import SqlHistory, SqlPatrols
@@ -134,6 +135,7 @@ class SqlStore:
         self.deliveries = SqlDeliveries(database)
         self.patrols = SqlPatrols(database)
         self.incidents = SqlIncidents(database)
+        self.bases = SqlBases(database)
 
     def close(self) -> None:
         self.database.close()

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from supervisor.api.streams.listeners import Limits
@@ -28,7 +29,7 @@ from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.launches import Paces, launch_request
+from supervisor.reconciler.acting.launches import Paces, launch_request, prepared
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
 from supervisor.reconciler.delivering.announcer import Announcer
@@ -44,6 +45,7 @@ from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
+from supervisor.services.bases.working import BaseWork, guarded
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan.spec_view import Preview
@@ -160,6 +162,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
         Patrol(store, settings.alerts.patrol_every_s).run,
+        partial(guarded, BaseWork(parts)),
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     others = {"retention": loop.housekeeper, "outbox": outbox}
@@ -245,6 +248,7 @@ def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock,
         ),
         courier=outlets.courier_of(settings, store),
         platforms=platforms,
+        images={name: each.images for name, each in opened.items() if each.images is not None},
         impatient=adapters.impatient(PAGE_PATIENCE_S) if any(each.relay for each in opened.values()) else None,
     )
 
@@ -279,7 +283,8 @@ def _preview(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
             supervisor_id=parts.store.supervisor_id,
             paces=paces[try_.placement.provider],
         )
-        return parts.platform.preview(request)
+        base = parts.store.bases.find(run.policy.base) if run.policy.base else None
+        return parts.platform.preview(prepared(request, run, spec, base))
 
     return preview
 

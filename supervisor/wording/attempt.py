@@ -55,6 +55,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.USER_ERROR: "The command failed in {zone} after {ran}",
     Cause.GPU_OOM: "The GPU in {zone} ran out of memory after {ran}",
     Cause.IMAGE_ERROR: "The image could not be started in {zone}",
+    Cause.SETUP_FAILED: "The setup failed in {zone} after {ran}",
     Cause.COMMAND_NOT_FOUND: "The command could not be started in {zone}",
     Cause.FINISHED: "The command finished in {zone} after {ran}",
     Cause.DEADLINE: "The run's deadline passed after {ran} in {zone}",

@@ -350,6 +350,16 @@ def _command_not_found(run: Run) -> Failure:
     return f"The command {why} on the machine{detail}. Not retried", advice
 
 
+def _setup_failed(run: Run) -> Failure:
+    end = run.attempt.exit if run.attempt is not None else None
+    advice = "Correct `setup` and submit it with `--replace-spec`, or, when it was no fault of yours,"
+    if end is None:
+        return f"The setup failed{_detail(run)}. Not retried", advice
+    line = clip(end.last_line.replace("`", "'"), DETAIL_LIMIT)
+    why = "Not retried" + (": it ended twice in the same way" if run.detail.endswith(f"({SAME_FAILURE})") else "")
+    return f"The setup exited with code {end.code}, so the command was not started: `{line}`. {why}", advice
+
+
 def _no_progress(run: Run) -> Failure:
     last = run.attempt.cause if run.attempt is not None else None
     cause = f" (last: {str(last).replace('_', ' ')})" if last is not None else ""
@@ -376,6 +386,7 @@ _FUNCTIONS: Mapping[Cause, Callable[[Run], Failure]] = {
     Cause.IMAGE_ERROR: _image_error,
     Cause.LAUNCH_REJECTED: _launch_rejected,
     Cause.COMMAND_NOT_FOUND: _command_not_found,
+    Cause.SETUP_FAILED: _setup_failed,
     Cause.NO_PROGRESS: _no_progress,
     Cause.LIMIT_REACHED: _limit_reached,
     Cause.MACHINE_DELETED: _machine_deleted,

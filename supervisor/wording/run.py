@@ -252,6 +252,8 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
     limits = run.policy.stall
     if pulse.phase in heartbeat.BEFORE_CLAIM:
         return f"The machine was rebooted, and its agent starts again, for {for_text}"
+    if pulse.phase == heartbeat.SETUP:
+        return f"Preparing the machine for {for_text} (limit {age_text(limits.setup_s)})"
     if pulse.phase == heartbeat.RESTORE:
         return f"Restoring {step_text(run.files.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
     if pulse.phase == heartbeat.CHECKPOINT:

@@ -42,6 +42,7 @@ _AGAIN: Mapping[Cause, str] = {
     Cause.HOST_OOM: "the same configuration would be killed again",
     Cause.GPU_OOM: "the same configuration would run out of GPU memory again",
     Cause.USER_ERROR: "the same code would fail again",
+    Cause.SETUP_FAILED: "the same setup would fail again",
     Cause.COMMAND_NOT_FOUND: "the same command could not be started again",
     Cause.IMAGE_ERROR: "the same image would fail again",
     Cause.DISK_FULL: "a new machine would fill up at the same place",

@@ -18,10 +18,12 @@ from google.oauth2.credentials import Credentials
 from supervisor.images import cloud_build
 from supervisor.images.build import build
 from supervisor.images.request import DOCKER, GCLOUD, STAGED, WAYS, BuildRequest, Built, checked
+from supervisor.ports.provider import ImageRequest
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
 from supervisor.providers.gce.doctor import places as doctor_places
+from supervisor.providers.gce.machines.images import GceImages
 from tests.acceptance.cloud_story import CloudStory, cloud_story
 from tests.cloud import rolefiles
 from tests.cloud.access import Access, Use
@@ -169,9 +171,17 @@ def _mounts_a_data_disk(folder: Path, read_only: bool) -> set[Use]:
     disk = subject.config.data_disk
     assert disk is not None
     assert doctor_places.data_disk(subject.config, disk, compute.read).result == "ok"
+    _makes_a_base(subject, compute, name)
     subject.close()
     assert access.faults == []
     return access.used
+
+
+def _makes_a_base(subject: GceSubject, compute: Compute, machine: str) -> None:
+    images, request_id = GceImages(subject.config, compute), "3b241101-e2bb-4255-8caf-4136c566a962"
+    images.request(ImageRequest("torch-v1", request_id, "torch", ZONE, machine, "torch-v1", "sup-1"))
+    assert images.find("torch-v1", "sup-1", "torch-v1") is not None
+    images.delete("torch-v1", request_id)
 
 
 def _credentials() -> Credentials:

@@ -44,7 +44,9 @@ FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("submit_run", "resume_run", "import_old_run", "change_run"), ("422",)),
     **dict.fromkeys(("stop_runs", "resume_runs"), ("400", "422")),
     **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run", "read_log"), ("422",)),
-    **dict.fromkeys(("stockout", "bring_gpu_back", "store_code", "add_webhook", "change_webhook"), ("422",)),
+    **dict.fromkeys(
+        ("stockout", "bring_gpu_back", "store_code", "add_webhook", "change_webhook", "create_base"), ("422",)
+    ),
     **dict.fromkeys(("compare_runs",), ("422",)),
 }
 # A run may be called `stop`: this address can be read and changed, too.

@@ -86,6 +86,18 @@ def incidents(bed: Bed, ask: Asking) -> None:
     ask("POST", "/v1/incidents/1/close", {"reason": "the column is renamed in the data"})
 
 
+def bases(bed: Bed, ask: Asking) -> None:
+    ask("POST", "/v1/bases", {"name": "torch", "script": "pip install torch timm"})
+    ask("GET", "/v1/bases")
+    ask("GET", "/v1/bases?owner=vision")
+    ask("POST", "/v1/bases", {"name": "torch-v2", "script": "true"})
+    bed.submit("digits-7", {"command": "train", "base": "torch"})
+    ask("DELETE", "/v1/bases/torch-v1")
+    bed.end("digits-7")
+    ask("DELETE", "/v1/bases/torch-v1")
+    ask("DELETE", "/v1/bases/torch-v1")
+
+
 def metrics(bed: Bed, ask: Asking) -> None:
     ask("GET", "/metrics")
     ask("GET", "/metrics?run=digits-7")
@@ -112,5 +124,5 @@ def listens(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    tokens, changes, many, webhooks, incidents, metrics, learns, listens,
+    tokens, changes, many, webhooks, incidents, bases, metrics, learns, listens,
 )  # fmt: skip

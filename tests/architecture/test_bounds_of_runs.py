@@ -31,6 +31,7 @@ REASONS = {
     "services/reading/curves.py POINTS_MAX": "points of a metric in one response",
     "services/reading/series.py LINES_KEPT": "lines of steps: an older one is read again",
     "services/runs/many.py MOST": "runs in one command for many, which says when there are more",
+    "storage/rows/bases.py READ_MAX": "bases, not runs",
     "storage/store.py PART_MAX": "rows in one transaction of many",
     "contract/stores/durable.py REMEMBERED_MIN": "a floor: twice as many as the largest listing has",
     "domain/beat_decoding.py lru_cache(4096)": "launch ids: an older one is parsed again",

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.cloud import compute_places  # noqa: F401  its routes are known once it is imported
+from tests.cloud import compute_images, compute_places  # noqa: F401  their routes are known once they are imported
 from tests.cloud.compute_advice import Advice
 from tests.cloud.compute_controls import Controls
 from tests.cloud.compute_errors import ApiError
@@ -65,6 +65,10 @@ class ComputeFake(Controls):
         self.page_rows = 500  # at most, whatever the request says
         self.advice = Advice(self.catalog)
         self.requests: list[Request] = []
+        self.custom: dict[str, dict[str, Any]] = {}  # images of this project, by name
+        self.image_operations: dict[str, dict[str, Any]] = {}  # by request id
+        self.image_s = 60.0
+        self.on_image: Callable[[str, Any], None] | None = None
         self._tokens: set[str] = set()
         self._expired: set[str] = set()
         self.server = WebServer(self._answer, watch)

@@ -51,6 +51,8 @@ class Instance:
         self.name: str = resource["name"]
         self.serial = SerialPort()
         self.body = _whole(self, resource)
+        given = [disk.get("initializeParams", {}) for disk in resource.get("disks", [])]
+        self.sources = [str(params["sourceImage"]) for params in given if "sourceImage" in params]  # of its disks
         self.zombie = False
         self.powered = False  # a program on it must get the signal of its end
         self.life = 0  # counts its changes of course: what was planned before one is not carried out

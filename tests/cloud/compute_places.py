@@ -78,6 +78,8 @@ def get_image_from_family(fake: ComputeFake, request: Request, at: dict[str, str
 
 @route("GET", "global/images/{image}")
 def get_image(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
+    if at["project"] == fake.project and at["image"] in fake.custom:
+        return fake.custom[at["image"]]
     return fake.catalog.image(at["project"], at["image"], family=False)
 
 

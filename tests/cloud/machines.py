@@ -6,6 +6,7 @@ and what the machine does reaches Compute Engine: its serial console, and that i
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class Machines:
         self._names: dict[str, RunningVm] = {}
         self._lock = threading.Lock()
         compute.on_running, compute.on_notice, compute.on_stop = self._boot, self._notice, self._stop
+        compute.on_image = self._image
 
     def of(self, name: str) -> RunningVm:
         """The newest machine of this name. KeyError when there was none."""
@@ -39,6 +41,7 @@ class Machines:
         place = self.folder / f"{instance.name}-{instance.id}"
         place.mkdir(parents=True)
         name, zone, machine_id = instance.name, instance.zone, instance.id
+        self._from_image(instance, place)
         vm = boot(
             instance.body,
             place,
@@ -49,6 +52,17 @@ class Machines:
         with self._lock:
             self.vms.append(vm)
             self._by_id[machine_id] = self._names[name] = vm
+
+    def _image(self, name: str, instance: Instance) -> None:
+        """What is on the disk of this machine now."""
+        disk = self._by_id[instance.id].root
+        ignored = shutil.ignore_patterns("proc", "run", "dev")
+        shutil.copytree(disk, self.folder / f"image-{name}", symlinks=True, ignore=ignored)
+
+    def _from_image(self, instance: Instance, place: Path) -> None:
+        source = instance.sources[0].rsplit("/", 1)[-1] if instance.sources else ""
+        if (self.folder / f"image-{source}").is_dir():
+            shutil.copytree(self.folder / f"image-{source}", place / "root", symlinks=True)
 
     def _notice(self, instance: Instance, notice_s: float) -> None:
         if (vm := self._by_id.get(instance.id)) is not None:

@@ -40,7 +40,8 @@ class Call:
 # Methods whose permission has the same name.
 _SAME = (
     "compute.acceleratorTypes.get", "compute.advice.capacity", "compute.advice.capacityHistory", "compute.disks.get",
-    "compute.images.get", "compute.images.getFromFamily", "compute.instances.delete", "compute.instances.get",
+    "compute.images.delete", "compute.images.get",
+    "compute.images.getFromFamily", "compute.instances.delete", "compute.instances.get",
     "compute.instances.getSerialPortOutput", "compute.instances.list", "compute.instances.setLabels",
     "compute.instances.simulateMaintenanceEvent", "compute.instances.start", "compute.instances.stop",
     "compute.machineTypes.get", "compute.machineTypes.list", "compute.projects.get", "compute.regions.get",
@@ -51,6 +52,11 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     **{method: (Need(method),) for method in _SAME},
     "compute.instances.aggregatedList": (Need("compute.instances.list"),),
     "compute.instances.setMetadata": (Need("compute.instances.setMetadata"), Need(ACT_AS, WORKER_ACCOUNT)),
+    "compute.images.insert": (
+        Need("compute.images.create"),
+        Need("compute.images.setLabels"),
+        Need("compute.disks.useReadOnly"),
+    ),
     "compute.zoneOperations.wait": (Need("compute.zoneOperations.get"),),
     "compute.globalOperations.aggregatedList": (Need("compute.globalOperations.list"),),
     "storage.buckets.get": (Need("storage.buckets.get", BUCKET),),

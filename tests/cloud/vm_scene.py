@@ -75,6 +75,7 @@ class Scene:
             _link(tools / name, _real(name))
         for name in PRETENDED:
             _link(tools / name, STUBS / f"{name}.sh")
+        _link(tools / "sync", _real("true"))  # the disk of this computer has other work
         for name in ("lspci", "dmesg"):
             _link(tools / name, STUBS / "print_file.sh")
         for name in ("mkfs.ext4", "mkfs.xfs"):

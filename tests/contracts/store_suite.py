@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from supervisor.ports.store import Change, DuplicateRun, KeptResponse, Sample, Store
 from tests.contracts.patrols_suite import PatrolsSuite
+from tests.contracts.store_bases import BasesSuite
 from tests.contracts.store_incidents import IncidentsSuite
 from tests.contracts.store_loop import LoopSuite
 from tests.contracts.store_readers import ReadersSuite
@@ -23,7 +24,9 @@ from tests.contracts.tokens_suite import TokensSuite
 THREADS, KEYS = 8, 300
 
 
-class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite, PatrolsSuite, IncidentsSuite):
+class StoreSuite(
+    RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite, PatrolsSuite, IncidentsSuite, BasesSuite
+):
     def test_the_supervisors_id_is_made_once(self, store: Store, reopened: Store) -> None:
         assert len(store.supervisor_id) >= 8
         assert reopened.supervisor_id == store.supervisor_id

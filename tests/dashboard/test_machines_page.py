@@ -10,6 +10,7 @@ from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.services.access.tokens import TokenRequest, create
+from supervisor.services.bases import requests as bases
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.fakes.meters import meters_of
@@ -115,3 +116,11 @@ def test_without_the_scope_the_page_names_it(bed: Bed, path: str) -> None:
     answer = looking.get(path)
     assert answer.status_code == 403
     assert "needs a token with the scope <code>admin</code>" in answer.text
+
+
+def test_bases_are_shown_with_their_state_and_none_without_one(house: Looking, bed: Bed) -> None:
+    assert "Bases" not in house.page("/ui/machines").text
+    wanted = bases.CreateRequest("torch", "pip install timm")
+    bases.create(bed.parts, wanted, LOCAL)
+    [row] = house.page("/ui/machines").all("table")[-2].one("tbody").all("tr")
+    assert row.text.startswith("torch-v1 ready local")

@@ -122,6 +122,7 @@ SHORT = {
     "number": "n",
     "delivery_id": "number",
     "incident_id": "id",
+    "base_name": "name",
 }
 
 

@@ -119,7 +119,7 @@ def test_only_ends_that_are_somebodys_fault_have_signatures() -> None:
         kinds[cause] = "".join(each.kind[0] for each in signatures(run, life, "node-1"))
     assert {cause: text for cause, text in kinds.items() if text} == {
         Cause.USER_ERROR: "ec", Cause.COMMAND_NOT_FOUND: "eci", Cause.IMAGE_ERROR: "eci", Cause.GPU_OOM: "ec",
-        Cause.DISK_FULL: "ec", Cause.LAUNCH_REJECTED: "eci",
+        Cause.DISK_FULL: "ec", Cause.LAUNCH_REJECTED: "eci", Cause.SETUP_FAILED: "ec",
         Cause.HOST_OOM: "c", Cause.STALLED: "c", Cause.UNKNOWN: "c", Cause.BOOT_TIMEOUT: "imz",
         Cause.GPU_FAULT: "mz", Cause.GPU_UNAVAILABLE: "mz", Cause.HOST_ERROR: "mz", Cause.HOST_REBOOTED: "mz",
     }  # fmt: skip

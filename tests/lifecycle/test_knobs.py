@@ -151,6 +151,7 @@ STALL: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], bo
         lambda: Case(Status.RUNNING, pulse=pulse(beat_at=NOW - 500)).seeing(beat=Absent()), 499, 500,
         ended(Cause.AGENT_LOST),
     ),
+    "setup_s": (lambda: phase_case("setup"), 1879, 1880, ended(Cause.STALLED)),  # after the agent's own limit
     "restore_s": (lambda: phase_case("restore"), 1999, 2000, ended(Cause.STALLED)),
     "checkpoint_s": (lambda: phase_case("checkpoint"), 1999, 2000, ended(Cause.STALLED)),
     "evaluation_s": (lambda: phase_case("evaluation"), 1999, 2000, ended(Cause.STALLED)),

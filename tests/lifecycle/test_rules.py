@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract import heartbeat
 from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.lifecycle.diagnosis.diagnose import diagnose, findings
 from supervisor.lifecycle.diagnosis.reading import of_document, of_files
@@ -21,6 +22,8 @@ CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
 SPACE = "OSError: [Errno 28] No space left on device: 'best.pt'"
 TORN = "RuntimeError: [enforce fail at inline_container.cc:471] . unexpected pos 64 vs 0"
 
+SETUP = {"exit_code": 1, "ran_s": 20, "in_setup": True}
+UNREACHED = "WARNING: Retrying after connection broken by '[Errno -3] Temporary failure in name resolution'\n"
 KERNEL = "slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.\n"
 
 
@@ -54,6 +57,11 @@ EXPLAINED: dict[str, tuple[Facts, str]] = {
     "0-E.arguments": ({"left": "no_start", "left_message": "docker: unknown or invalid runtime name: x"}, ""),
     "LEFT.no_gpu": ({"left": "no_gpu", "left_message": "0 of 1 GPUs can be opened"}, ""),
     "LEFT.no_code": ({"left": "no_code"}, ""),
+    "SETUP.waited": ({**SETUP, "exit_code": 124, "last_line": heartbeat.SETUP_WAITED % 60}, ""),
+    "SETUP.late": ({**SETUP, "exit_code": 124, "last_line": heartbeat.SETUP_LATE % 60}, ""),
+    "SETUP.network": (SETUP, UNREACHED + "ERROR: No matching distribution found for timm\n"),
+    "SETUP.known": ({**SETUP, "exit_code": 127}, "sh: 1: ptp: not found\n"),
+    "SETUP.exit": (SETUP, "ERROR: No matching distribution found for timmm\n"),
     "U26.line_ends": ({"exit_code": 127, "ran_s": 0.1}, "/bin/bash^M: bad interpreter: No such file or directory\n"),
     "CODE.not_found": ({"exit_code": 127, "ran_s": 0.1}, "sh: 1: trian: not found\n"),
     "U22.card": ({**FAILED, "xid": 79}, ""),
@@ -122,6 +130,8 @@ LOOK_ALIKES: tuple[tuple[str, str, Facts, str], ...] = (
     ("U3.killed", "OWN.signal", {**KILLED, "oom_kills": 0, "sent_by_us": True}, ""),
     ("U3.unread", "U9.kernel", KILLED, KERNEL),
     ("U3.signal", "OWN.signal", {"signal": "SIGTERM", "sent_by_us": True}, ""),
+    ("SETUP.exit", "U6.text", SETUP, raised(SPACE)),
+    ("SETUP.exit", "U9.near", {**SETUP, "oom_kills": 1}, "collect2: fatal error: ld terminated\n"),
     ("U6.torn", "CODE.exit", {**FAILED, "free_bytes": 60 * GIB, "total_bytes": 100 * GIB}, raised(TORN)),
     ("HANG.lock", "CODE.exit", {**FAILED, "hang": "lock"}, raised("KeyError: 'lr'")),
     ("GEN5.start", "CODE.exit", {"exit_code": 1, "ran_s": 30}, raised("ConnectionError: Network is unreachable")),

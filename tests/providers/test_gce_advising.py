@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.findings import WARN, Finding
+from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.domain.machines import Offer, Placement
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.platform import PlanQuestion
@@ -17,6 +17,7 @@ from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.advice.advising import advise
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape, region_of
+from supervisor.providers.gce.machines.instance import scopes
 from supervisor.providers.gce.prices.machine_facts import facts_of, roomier
 from tests.cloud.compute_catalog import Catalog
 from tests.waiting import wait_for
@@ -40,9 +41,11 @@ def advice(
 ) -> dict[str, Finding]:
     places = DataPlaces(given, lambda: facts)
     found = advise(given, places, asked or question(given.zones))
-    assert {(one.result, one.group) for one in found} <= {(WARN, "google")}
-    assert all(one.cause for one in found)
-    return {one.name: one for one in found}
+    assert {(one.result, one.group) for one in found} <= {(WARN, "google"), (OK, "google")}
+    assert [one.name for one in found if one.result == OK] == ["machine access", "machine end"]
+    problems = [one for one in found if one.result == WARN]
+    assert all(one.cause for one in problems)
+    return {one.name: one for one in problems}
 
 
 def test_a_well_chosen_machine_beside_its_data_gets_no_line() -> None:
@@ -72,6 +75,30 @@ def test_memory_below_twice_that_of_the_cards_is_told_with_a_roomier_machine(
     assert found is not None
     assert told in found.fact
     assert better in found.fix
+
+
+def test_memory_above_four_times_that_of_the_cards_is_told_with_a_machine_that_has_enough() -> None:
+    found = advice(config("g2-standard-32"))["memory"]
+    assert "128 GB of memory for 24 GB" in found.fact
+    assert "g2-standard-12 has enough" in found.fix
+    assert "memory" not in advice(config("g2-standard-16"))
+    assert "memory" not in advice(config("n2-standard-8")), "a machine without cards"
+
+
+@pytest.mark.parametrize(
+    ("has_secrets", "more", "told"),
+    [
+        (False, (), "devstorage.read_write: every package"),
+        (False, ("https://www.googleapis.com/auth/bigquery",), "devstorage.read_write and bigquery: every package"),
+        (True, (), "cloud-platform: Secret Manager takes no narrower one"),
+    ],
+)
+def test_what_a_machine_may_use_is_said_with_the_reason(has_secrets: bool, more: tuple[str, ...], told: str) -> None:
+    given = config(machine_scopes=more)
+    access, end = advise(given, DataPlaces(given, lambda: REGION), question(has_secrets=has_secrets))[-2:]
+    assert told in access.fact
+    assert "deleted with its run" in end.fact
+    assert not any("cloud-platform" in scope for scope in scopes(given, False)), "all APIs are never asked for"
 
 
 def test_what_is_advised_instead_is_enough_and_has_the_same_cards() -> None:
@@ -227,7 +254,7 @@ def test_a_bucket_that_cannot_be_looked_at_is_said_to_be_unread() -> None:
         raise StoreUnavailable("403: storage.buckets.get is missing")
 
     given = config()
-    (found,) = advise(given, DataPlaces(given, away), question())
+    found = advise(given, DataPlaces(given, away), question())[0]
     assert (found.name, found.result, found.fact) == ("data places", WARN, "the location of the bucket was not read")
     assert "storage.buckets.get" in found.cause
 

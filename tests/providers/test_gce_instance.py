@@ -123,9 +123,12 @@ def test_labels_and_account_and_disks() -> None:
         "runner_label": "spot",
         "run_id": "digits",
     }
-    assert body["serviceAccounts"] == [
-        {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
-    ]
+    everything, storage = (
+        f"https://www.googleapis.com/auth/{name}" for name in ("cloud-platform", "devstorage.read_write")
+    )
+    assert body["serviceAccounts"] == [{"email": "default", "scopes": [everything]}], "it reads a secret"
+    bare = checked(CONFIG, replace(request(), secrets={}))
+    assert bare["serviceAccounts"] == [{"email": "default", "scopes": [storage]}]
     assert body["disks"] == [
         {
             "boot": True,

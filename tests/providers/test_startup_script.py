@@ -158,7 +158,7 @@ def test_a_store_that_is_away_stops_no_boot(rig: StartupRig) -> None:
 @pytest.mark.parametrize(("header", "safe"), [("@<(bearer)", True), ('"$(bearer)"', False)])
 def test_the_token_is_no_argument_that_everybody_can_read(rig: StartupRig, header: str, safe: bool) -> None:
     """The second script is one that lets it be seen."""
-    assert rig.script.count("-H @<(bearer)") == 2
+    assert rig.script.count("-H @<(bearer)") == 3
     rig.script = rig.script.replace("@<(bearer)", header)
     rig.storage.trouble(Hang(), times=1, when="storage.objects.get")
     vm = rig.boot()

@@ -151,6 +151,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "boot_timeout": ("stall", "boot_timeout_s", seconds),
     "first_progress": ("stall", "first_progress_s", seconds),
     "silence": ("stall", "silence_s", seconds),
+    "setup_limit": ("stall", "setup_s", seconds),
     "restore_limit": ("stall", "restore_s", seconds),
     "checkpoint_limit": ("stall", "checkpoint_s", seconds),
     "evaluation_limit": ("stall", "evaluation_s", seconds),

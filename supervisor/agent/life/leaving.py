@@ -51,6 +51,11 @@ class Leaving:
         self._log_refusal(text)
         self._send_last_beat(Exit(code, None, False, 0.0, ends.last_line([text])), None)
 
+    def setup_failed(self, end: Exit) -> None:
+        """The command was not started, because its machine could not be prepared."""
+        self._save_rest()
+        self._send_last_beat(end, None)
+
     def unfit(self, left: str, text: str) -> None:
         """The command is not started on this machine; `left` is the beat's word for it."""
         self._parts.beat_state.note("unfit", text)

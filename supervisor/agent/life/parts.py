@@ -340,7 +340,9 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Twice is once."""
+        if not self.started:
+            self._thread.start()
 
     def wake(self) -> None:
         """Do the next step at once."""

@@ -22,6 +22,7 @@ from typing import Optional
 from supervisor.agent.checkpoints.checkpointsaver import Restorer
 from supervisor.agent.life.leaving import Leaving
 from supervisor.agent.life.parts import Parts, open_store
+from supervisor.agent.life.setup import Setup, SetupFailed
 from supervisor.agent.life.trackers import mlflow_run, tracker_env
 from supervisor.agent.machine import gpus
 from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prepare
@@ -77,6 +78,9 @@ class Supervision:
             except Unfit as unfit:
                 self._leaving.unfit(unfit.left, str(unfit))
                 return
+            except SetupFailed as error:
+                self._leaving.setup_failed(error.end)
+                return
             except NotStarted as error:
                 self._leaving.not_started(error.code, str(error))
                 return
@@ -95,7 +99,8 @@ class Supervision:
             self._kill_command()
 
     def _begin(self) -> None:
-        """Up to the command's start. Raises StandDown, BatonRefused, GaveUp, Unfit, NotStarted, OSError."""
+        """Up to the command's start. Raises StandDown, BatonRefused, GaveUp, Unfit, SetupFailed, NotStarted,
+        OSError."""
         parts, job = self._parts, self._parts.job
         retrier = parts.retrier(parts.must_end)
         # Before the claim: the present holder may continue until this machine can compute.
@@ -116,6 +121,8 @@ class Supervision:
             fetch_code(parts.store, job.code, parts.folder.code, retrier)
             self._change_code(retrier)
         self._download(retrier)
+        Setup(parts).run()
+        parts.beat_state.update(phase=heartbeat.RESTORE)
         restorer = Restorer(
             parts.store, parts.keeper, folder=parts.folder.checkpoints, retrier=retrier, reject=self._reject
         )

@@ -93,6 +93,7 @@ class Job(NamedTuple):
     results_save_max_mb: float = 256.0  # of results that one save with a checkpoint may upload
     results: Tuple[ResultCheck, ...] = ()
     stage: Tuple[StagedFile, ...] = ()
+    setup: Optional[Mapping[str, Any]] = None  # what prepares the machine, as agent/life/setup reads it
     stage_dir: Optional[str] = None  # on a disk that outlives this machine, for downloaded files
     local_nvme: Optional[str] = None  # path of a fast disk that outlives it
     results_generation: int = 1
@@ -125,7 +126,7 @@ class Job(NamedTuple):
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "tracker_id", "group", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
+    "tracker_url", "tracker_id", "group", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch", "setup",
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (

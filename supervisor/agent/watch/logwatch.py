@@ -21,6 +21,7 @@ import os
 import re
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from supervisor.agent.machine.folder import open_plain, size_of
@@ -78,6 +79,12 @@ class LogWatch:
         if step != self._step:
             self._step, self._survived = step, self._sizes[0]
         self._sizes = (self._sizes[1], self._base + size_of(self._path))
+
+    def skip(self) -> None:
+        """What the log holds now is not the command's: its words do not count."""
+        with suppress(OSError), self._lock:
+            status = os.stat(self._path)
+            self._file, self._offset = (status.st_dev, status.st_ino), status.st_size
 
     def step(self) -> Optional[float]:
         """Read what is new; seconds until the next time."""

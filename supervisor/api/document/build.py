@@ -82,6 +82,7 @@ TAGS: list[Json] = [
     {"name": "files", "description": "What a run has left in the object store."},
     {"name": "code", "description": "Code bundles, named by their content."},
     {"name": "machines", "description": "The existing machines, and the release of machines that no run needs."},
+    {"name": "bases", "description": "What prepares machines: scripts with a name, and images of prepared disks."},
     {"name": "prices", "description": "What machines cost per hour."},
     {"name": "events", "description": "The history, as lists and as live streams."},
     {"name": "tokens", "description": "Access to the API: tokens with scopes and an owner."},

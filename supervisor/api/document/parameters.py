@@ -88,6 +88,7 @@ PATHS: Mapping[str, tuple[str, Json]] = {
     "webhook_id": ("The webhook.", {"type": "string", "pattern": "^(wh-[0-9a-f]{12}|settings)$"}),
     "delivery_id": ("The delivery.", {"type": "integer", "minimum": 1, "maximum": 2**62}),
     "incident_id": ("The incident.", {"type": "integer", "minimum": 1, "maximum": 2**62}),
+    "base_name": ("The base, with its version.", {"type": "string", "pattern": "^[a-z][a-z0-9-]*$", "maxLength": 63}),
     "token_id": ("The token.", {"type": "string", "pattern": "^tok-[0-9a-f]{12}$"}),
     "number": ("Number of an attempt, from 1 on.", {"type": "integer", "minimum": 1, "maximum": 10**9}),
     "sha256": ("SHA-256 of the bundle's tar, in lower case.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),

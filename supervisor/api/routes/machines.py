@@ -13,6 +13,8 @@ from supervisor.api.shapes.parameters import MachineParameters
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
 from supervisor.api.wire.route import Routes
 from supervisor.domain.callers import Scope
+from supervisor.services.bases import requests as bases
+from supervisor.services.bases.requests import BaseList, BaseShown
 from supervisor.services.machines.gc import Collected, collect
 from supervisor.services.machines.gpus import GpuBack, GpuList
 from supervisor.services.machines.machines import MachineList, machines_json
@@ -42,6 +44,43 @@ async def collect_machines(request: Request, body: bodies.CollectBody) -> Collec
     """Release the machines of this supervisor that no run needs; with dry_run only list them."""
     services, caller = services_of(request), caller_of(request)
     return await in_slow_thread(collect, services.parts, body.dry_run, caller)
+
+
+@routes.on("GET /v1/bases", Scope.READ, tag="bases")
+async def list_bases(request: Request) -> BaseList:
+    """List the bases, newest first: scripts with a name that prepare machines, and the images of their disks."""
+    return await run_in_threadpool(bases.list_bases, services_of(request).parts)
+
+
+@routes.on(
+    "POST /v1/bases",
+    Scope.WRITE,
+    {201: BaseShown},
+    tag="bases",
+    refuses="RUN_NOT_FOUND BASE_NOT_FOUND BASE_NOT_READY TOO_MANY_ACTIVE_RUNS PRICE_UNKNOWN SECRET_IN_SPEC "
+    "RUN_ID_TAKEN INVALID_TIMEOUTS",
+)
+async def create_base(request: Request, body: bodies.CreateBaseBody) -> BaseShown:
+    """Create the next version of a base, from a script, or from the setup of a run. Where the provider makes images of
+    disks, a run prepares a machine for it first."""
+    wanted = bases.CreateRequest(
+        family=body.name,
+        script=body.script or "",
+        from_run=body.from_run or "",
+        image=body.image or "",
+        provider=body.provider or "",
+        zones=tuple(body.zones),
+        shapes=tuple(body.shapes),
+        secrets=body.secrets,
+        setup_s=body.setup_s,
+    )
+    return await run_in_threadpool(bases.create, services_of(request).parts, wanted, caller_of(request))
+
+
+@routes.on("DELETE /v1/bases/{base_name}", Scope.WRITE, tag="bases", refuses="BASE_NOT_FOUND BASE_IN_USE FORBIDDEN")
+async def delete_base(request: Request, base_name: str) -> BaseShown:
+    """Delete a base, and its image. One that a live run uses is not deleted."""
+    return await run_in_threadpool(bases.remove, services_of(request).parts, base_name, caller_of(request))
 
 
 @routes.on("GET /v1/gpus", Scope.ADMIN, refuses="NOT_SUPPORTED")

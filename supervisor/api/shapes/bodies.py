@@ -12,18 +12,23 @@ from supervisor.api.shapes.run_spec import (
     ONCE,
     WHOLE,
     After,
+    EnvName,
     LabelKey,
     LabelValue,
     LimitsSpec,
     MaxParallel,
+    Name,
     Names,
     RunSpec,
     Seconds,
     SecondsOrZero,
+    SecretRef,
+    SetupText,
     Strict,
     unique,
 )
 from supervisor.contract import heartbeat
+from supervisor.domain.bases import FAMILY
 from supervisor.domain.callers import NAME_RULE, Scope
 from supervisor.domain.events import KINDS
 from supervisor.domain.gates.checks import CHECKS
@@ -78,6 +83,21 @@ class SubmitBody(Strict):
     ignore_old: bool = False
     smoke: SmokeBody | None = None
     waive: Annotated[list[WaiveBody], Field(max_length=64)] = []
+
+
+class CreateBaseBody(Strict):
+    """`name`: of the family; the base gets its next version. `script`: what prepares a machine; or `from_run`: a run
+    whose setup (and base, and code) is repeated. The others are for the machine that is prepared."""
+
+    name: Annotated[str, StringConstraints(pattern=f"^{FAMILY}$")]
+    script: SetupText | None = None
+    from_run: RunId | None = None
+    image: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512)] | None = None
+    provider: Name | None = None
+    zones: Names = []
+    shapes: Names = []
+    secrets: Annotated[dict[EnvName, SecretRef], Field(max_length=64)] = {}
+    setup_s: Seconds | None = None
 
 
 class ResumeBody(Strict):

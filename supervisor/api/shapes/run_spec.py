@@ -93,6 +93,10 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 WHOLE = BeforeValidator(_whole)
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=COMMAND_MAX_BYTES)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
@@ -213,6 +217,7 @@ class StallSpec(Strict):
     boot_timeout_s: Seconds | None = None
     first_progress_s: Seconds | None = None
     silence_s: Seconds | None = None
+    setup_s: Seconds | None = None
     restore_s: Seconds | None = None
     checkpoint_s: Seconds | None = None
     evaluation_s: Seconds | None = None
@@ -262,6 +267,22 @@ def _apart(files: list[StageFile]) -> list[StageFile]:
     return files
 
 
+_SHELL_TEXT = {"type": "string", "pattern": r"^[^\x00]+$", "maxLength": 16_384}
+SetupText = Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=16_384)]
+Setup = Annotated[
+    list[SetupText],
+    Field(max_length=32),
+    BeforeValidator(_as_list),
+    WithJsonSchema(
+        {
+            "anyOf": [_SHELL_TEXT, {"type": "array", "maxItems": 32, "items": _SHELL_TEXT}],
+            "description": "commands that prepare a machine, each once for each machine and content, before the "
+            "command; a text of several lines is one script",
+        }
+    ),
+]
+
+
 class RunSpec(Strict):
     """A training to run and keep alive. Only `command` is required."""
 
@@ -274,6 +295,10 @@ class RunSpec(Strict):
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=256)] = {}
     image: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512)] | None = None
     image_follow_tag: bool = False
+    setup: Setup = []
+    base: Annotated[
+        RunId | None, Field(description="prepares each machine before the setup; a family means its newest version")
+    ] = None
     code: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
     venv: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=4096)] | None = None
     conda_env: Annotated[str, StringConstraints(pattern=r"^[^\x00\s]+$", max_length=512)] | None = None

@@ -91,6 +91,9 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _pairs(
             "secrets", ("--secret",), "Its secret; REF: env:NAME, file:PATH or gcp:…", secret_reference, "NAME[=REF]"
         ),
+        _list("setup", "--setup", "Prepare each machine with TEXT in a shell, once; repeatable.", "TEXT"),
+        _field("base", "--base", "Start from this base (spot base ls).", metavar="NAME", callback=not_empty),
+        _time("stall.setup_s", "--setup-limit", "Longest setup (30m)."),
         _field("image", "--image", "Container image; not on local machines.", metavar="REF"),
         _field("smoke", "--smoke", "Run this twice here first; it must resume.", metavar="TEXT", callback=not_empty),
         _switch("image_follow_tag", "--image-follow-tag", "Read the image tag again for each machine."),

@@ -67,6 +67,7 @@ _CAUSE_MEANING: Mapping[Cause, str] = {
     Cause.USER_ERROR: "The command failed by itself: the same code would fail again.",
     Cause.GPU_OOM: "The command asked for more GPU memory than the card had free.",
     Cause.IMAGE_ERROR: "The image could not be pulled or started.",
+    Cause.SETUP_FAILED: "The commands of `setup` failed, so the command itself was not started.",
     Cause.COMMAND_NOT_FOUND: "The command does not exist on the machine, or cannot be run there.",
     Cause.FINISHED: "The command did its work.",
     Cause.DEADLINE: "The deadline of the run has passed.",

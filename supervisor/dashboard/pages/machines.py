@@ -75,6 +75,7 @@ async def show(request: Request, api: Api) -> Response:
         "machines.html",
         answer=answer,
         machines=machines,
+        bases=(await api.get("/v1/bases"))["bases"],
         everything=everything,
         leftovers=sum(machine["use"] == "orphan" for machine in machines),
         billing=[run for run in answer["runs"] if run["machines"]],

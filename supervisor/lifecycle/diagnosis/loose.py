@@ -172,6 +172,7 @@ def _loose_exit(flat: Mapping[str, Any]) -> Exit | None:
         kills,
         plain(disk[:MAX_TEXT]) if isinstance(disk, str) else "",
         flat.get("after_work") is True,
+        flat.get("in_setup") is True,
     )
 
 

@@ -254,6 +254,7 @@ def _exit_in(data: Json) -> Exit | None:
         count_in(data, "oom_kills"),
         plain(disk[:MAX_TEXT]) if isinstance(disk, str) else "",
         data.get("after_work") is True,
+        data.get("in_setup") is True,
     )
 
 

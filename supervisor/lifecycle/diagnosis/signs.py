@@ -154,6 +154,11 @@ def failed_by_itself(evidence: Evidence) -> Match | None:
     return failed(evidence)
 
 
+def _in_setup(evidence: Evidence) -> Match | None:
+    return MATCHED if evidence.exit is not None and evidence.exit.in_setup else None
+
+
+IN_SETUP = Sign("the setup ended, not the command", _in_setup, no="the command itself ended")
 BY_ITSELF = Sign("the command ended by itself", failed_by_itself, no="the command did not end by itself")
 
 

@@ -48,6 +48,7 @@ KEEP = "keep"  # of `on_failure` and `on_success`
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
 DELETED_LIMIT = 3
+_OF_THE_COMMAND = (Cause.USER_ERROR, Cause.SETUP_FAILED, Cause.DISK_FULL)  # the same failure twice is no accident
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +279,10 @@ def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
 
 def _failure(run: Run, end: End) -> str:
     """What distinguishes one failure of the command from another; "" where it does not count: the user's own retry
-    rules request a repeat of it."""
-    if end.exit is None or end.exit.retry_named or end.cause not in (Cause.USER_ERROR, Cause.DISK_FULL):
+    rules request a repeat of it, or its reason lies outside and may be over."""
+    if end.exit is None or end.exit.retry_named or end.cause not in _OF_THE_COMMAND:
+        return ""
+    if end.cause == Cause.SETUP_FAILED and end.verdict is not None and end.verdict.goes_on:
         return ""
     step = run.attempt.step_last if run.attempt is not None else None
     return f"{end.cause} {end.exit.code} {end.exit.signal} {step} {end.exit.last_line}"

@@ -15,6 +15,7 @@ from supervisor.domain.causes import (
     KNOWN_ERROR,
     LARGER_SHAPE,
     MACHINE_WAS_THERE,
+    MAY_END,
     MORE_MEMORY,
     OTHER_DRIVER,
     REPAIRED,
@@ -57,7 +58,10 @@ def conditions(
         holds |= {OTHER_DRIVER, DRIVER_MISFIT}
     if verdict.cause == Cause.LAUNCH_REJECTED and verdict.retry == Retry.ONCE_AFTER_REPAIR:
         holds.add(DELIVERED_AGAIN)
-    if verdict.cause == Cause.USER_ERROR and verdict.retry == Retry.NEVER and verdict.goes_on is False:
+    if verdict.cause == Cause.SETUP_FAILED and verdict.goes_on:
+        holds.add(MAY_END)
+    is_own = verdict.cause in (Cause.USER_ERROR, Cause.SETUP_FAILED)
+    if is_own and verdict.retry == Retry.NEVER and verdict.goes_on is False:
         holds.add(KNOWN_ERROR)
     return frozenset(each for each in holds if each not in ONCE or _key(each, step) not in run.once)
 

@@ -184,7 +184,7 @@ def _with_times(attempt: Attempt, beat: Beat, now: float) -> Attempt:
         return attempt
     if attempt.running_at is None:
         attempt = replace(attempt, running_at=now)
-    if attempt.training_at is None and beat.phase != heartbeat.RESTORE:
+    if attempt.training_at is None and beat.phase not in (heartbeat.SETUP, heartbeat.RESTORE):
         attempt = replace(attempt, training_at=now, step_from=beat.resumed_from)
     return attempt
 

@@ -21,6 +21,8 @@ from supervisor.lifecycle.decision import soonest
 from supervisor.wording.figures import age_text
 from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_reason, is_spared
 
+SETUP_MARGIN_S = 120.0  # the agent itself ends a setup at its limit, and says so
+
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:
     """Where a limit that ends something begins: its own start, or the moment since which we read the source. A start
@@ -75,6 +77,7 @@ def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None
 
 def _phase_limit_s(limits: StallLimits, phase: str) -> float | None:
     return {
+        heartbeat.SETUP: limits.setup_s + SETUP_MARGIN_S,
         heartbeat.RESTORE: limits.restore_s,
         heartbeat.CHECKPOINT: limits.checkpoint_s,
         heartbeat.EVALUATION: limits.evaluation_s,

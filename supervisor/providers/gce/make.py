@@ -57,6 +57,7 @@ def open_provider(name: str, s: GceSettings, context: ProviderContext) -> Opened
     from supervisor.providers.gce.calls.retry import Retry
     from supervisor.providers.gce.doctor.bucket import Bucket
     from supervisor.providers.gce.doctor.checks import Doctor
+    from supervisor.providers.gce.machines.images import GceImages
     from supervisor.providers.gce.machines.releasing import GceDisasters
     from supervisor.providers.gce.platform import GcePlatform
     from supervisor.providers.gce.prices.pricing import Pricing
@@ -97,6 +98,7 @@ def open_provider(name: str, s: GceSettings, context: ProviderContext) -> Opened
         warm=warm,
         account=partial(account_email, platform_compute),
         close=provider.close,
+        images=GceImages(config, platform_compute),
     )
 
 

@@ -52,6 +52,8 @@ _FORMS: Mapping[str, tuple[str, str]] = {
     "gce_min_cpu_platform": (r"[A-Z][A-Za-z]+( [A-Za-z0-9]+){1,3}", "a CPU platform, such as Intel Skylake"),
     "gce_data_disk_fs": (r"ext4|xfs", "ext4 or xfs"),
 }
+_SCOPE = re.compile(r"https://www\.googleapis\.com/auth/[a-z][a-z0-9._-]+")
+_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 
 
@@ -84,6 +86,7 @@ class GceSettings:
     gce_capacity_advice: bool = True
     gce_serial_logging: bool = True  # Cloud Logging keeps a copy of the console, which outlives the machine
     gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = any CPU of the zone
+    gce_machine_scopes: tuple[str, ...] = ()  # what a training may use beside Cloud Storage, such as BigQuery
     gce_endpoint: str = ""
     secret_manager_endpoint: str = ""
     cloud_build_endpoint: str = ""
@@ -111,6 +114,7 @@ def check(s: GceSettings) -> None:
         text = f"gce_notice_s = {s.gce_notice_s}: Google gives 0 or 120 seconds of notice and no other length"
         raise SettingsRefused(text, {"name": "gce_notice_s", "notice_s": s.gce_notice_s})
     _check_zones(s)
+    _check_scopes(s)
     _check_disk(s)
 
 
@@ -140,6 +144,16 @@ def _check_zones(s: GceSettings) -> None:
         for zone in zones:
             if zone and not _ZONE.fullmatch(zone):
                 raise SettingsRefused(f"{name} names {zone}: expected zones such as us-east1-c", {"name": name})
+
+
+def _check_scopes(s: GceSettings) -> None:
+    for scope in s.gce_machine_scopes:
+        if scope == _ALL_APIS:
+            text = f"gce_machine_scopes names {scope}: every package of a training could use all APIs. Name single ones"
+            raise SettingsRefused(text, {"name": "gce_machine_scopes"})
+        if not _SCOPE.fullmatch(scope):
+            text = f"gce_machine_scopes names {scope}: expected https://www.googleapis.com/auth/NAME"
+            raise SettingsRefused(text, {"name": "gce_machine_scopes"})
 
 
 def _check_disk(s: GceSettings) -> None:

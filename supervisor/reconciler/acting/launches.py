@@ -17,6 +17,7 @@ from supervisor.contract.baton import Next
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
 from supervisor.domain.actions import Launch, PinImage
 from supervisor.domain.attempt import Try, refusal_detail
+from supervisor.domain.bases import Base, BaseStatus, steps
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Sent, Unknown
@@ -85,6 +86,12 @@ class Launcher:
         if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
             return  # the lease or the try is not ours any more
         spec = self.store.spec(run.key)
+        base = self.store.bases.find(run.policy.base) if run.policy.base else None
+        if run.policy.base and (base is None or base.status != BaseStatus.READY):
+            text = f"the base {run.policy.base} does not exist any more"
+            refused = CreateFailed(try_.launch_id, Cause.LAUNCH_REJECTED, text, of_run=True)
+            self.outcomes.create_failed(run.key, refused)
+            return
         request = launch_request(
             run,
             try_,
@@ -93,7 +100,7 @@ class Launcher:
             supervisor_id=self.store.supervisor_id,
             paces=self.paces_of.get(try_.placement.provider, self.paces),
         )
-        request = replace(request, avoid=self.avoid(try_.placement))
+        request = replace(prepared(request, run, spec, base), avoid=self.avoid(try_.placement))
         store_url = self._settle(run, action, spec)
         if not self.leads(lease) or not self._is_current(run, action, first):
             return
@@ -236,3 +243,19 @@ def tracker_id(supervisor_id: str, run: Run) -> str:
     digest = hashlib.sha256(f"{supervisor_id}/{run.run_id}".encode()).hexdigest()[:6]
     over = "" if run.fresh_generation == 1 else f"-g{run.fresh_generation}"
     return f"{run.run_id}-{digest}{over}"
+
+
+def prepared(request: LaunchRequest, run: Run, spec: Mapping[str, Any], base: Base | None) -> LaunchRequest:
+    """The request with what prepares its machine. `base`: of the run. A machine that begins with its image has it, and
+    every other one does its script. The agent of a machine that becomes a base does not stay: its disk is cleaned."""
+    image = base.image if base is not None and base.has_image and base.provider == request.placement.provider else None
+    todo = steps(spec, run.image.digest, base if image is None else None)
+    stays = request.job["stays_after_success"] and not run.policy.prepares
+    setup = {"steps": todo, "limit_s": run.policy.stall.setup_s, "folder": None}
+    return replace(
+        request,
+        job={**request.job, "setup": setup, "stays_after_success": stays},
+        base=image.name if image is not None else "",
+        base_disk_gb=image.disk_gb if image is not None else 0,
+        prepares=run.policy.prepares,
+    )

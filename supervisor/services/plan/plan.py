@@ -149,7 +149,9 @@ def _questions(parts: Parts, sources: PlanSources, forecast: Forecast, order: Or
 
     def advice() -> object:
         kept = forecast.spec.get("checkpoints", {}).get("keep_last", batons.KEEP.last)
-        return parts.platform.advise(PlanQuestion(offers, image, _checkpoint_bytes(parts, forecast), kept))
+        return parts.platform.advise(
+            PlanQuestion(offers, image, _checkpoint_bytes(parts, forecast), kept, bool(secrets))
+        )
 
     questions: dict[str, Callable[[], object]] = {
         "checks": sources.checks,

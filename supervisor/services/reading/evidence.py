@@ -103,6 +103,7 @@ class EvidenceExit(CommandEnd):
     after_work: NotRequired[
         Annotated[bool, Field(description="the command failed after its last step, and its results were there")]
     ]
+    in_setup: NotRequired[Annotated[bool, Field(description="the setup ended so, and the command was not started")]]
 
 
 class EvidenceBeat(TypedDict):

@@ -21,7 +21,16 @@ from itertools import chain
 from typing import Any
 
 from supervisor.domain import policies
-from supervisor.domain.errors import DataElsewhere, InvalidRequest, SpotError, Unavailable, UnknownPrice
+from supervisor.domain.bases import BaseStatus, family_of, newest
+from supervisor.domain.errors import (
+    BaseNotFound,
+    BaseNotReady,
+    DataElsewhere,
+    InvalidRequest,
+    SpotError,
+    Unavailable,
+    UnknownPrice,
+)
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
 from supervisor.lifecycle.offers.ladder import bounds
@@ -48,7 +57,7 @@ def providers_of(spec: Spec, parts: Parts) -> tuple[str, ...]:
 def settled(spec: Spec, parts: Parts) -> Spec:
     """The spec as it is stored. Two specs with the same meaning become equal: a list of one provider becomes that
     provider, the supervisor's own provider is left out, its default image is filled in."""
-    given = dict(spec)
+    given = _with_base(spec, parts)
     if len(given.get("providers", ())) == 1 and not given.get("provider"):
         [given["provider"]] = given.pop("providers")
     if given.get("provider") == parts.own_provider and "providers" not in given:
@@ -76,6 +85,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         check_kinds(spec, name, traits.secrets)
         _check_job(spec, traits)
     _check_reboot(spec, parts, names)
+    _with_base(spec, parts)
     policy = _filled(spec, parts)
     if policy.max_parallel is not None and not policy.group:
         text = "max_parallel limits the runs of a group, and the spec names no group. Nothing was stored."
@@ -95,6 +105,31 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         if spec.get("same_region") == REQUIRE:
             refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
+
+
+def _with_base(spec: Spec, parts: Parts) -> dict[str, Any]:
+    """With the version of its base, so that every attempt begins with the same content: a family gets its newest one
+    that is ready. And with the image that was prepared. Raises BaseNotFound, BaseNotReady, InvalidRequest."""
+    name, given = str(spec.get("base") or ""), dict(spec)
+    if not name:
+        return given
+    of_family = parts.store.bases.family(family_of(name))
+    base = newest(of_family, name)
+    if base is None and not of_family:
+        text = f"There is no base {name}. `spot base ls` lists them, `spot base create` makes one. Nothing was stored."
+        raise BaseNotFound(text, {"base": name})
+    if base is None or base.status != BaseStatus.READY:
+        latest = base or max(of_family, key=lambda each: each.id)
+        why = f": {latest.detail}" if latest.detail else ""
+        text = f"The base {latest.name} is {latest.status}{why}. Nothing was stored. Retry when it is ready."
+        raise BaseNotReady(text, {"base": latest.name, "status": str(latest.status)})
+    given["base"] = base.name
+    if base.has_image and base.provider in providers_of(spec, parts):
+        image = given.setdefault("image", base.container)
+        if image != base.container:
+            text = f"{base.name} was prepared in {base.container}, so the spec must name no other image."
+            raise InvalidRequest(text, {"base": base.name}, [("#/spec/image", "differs from that of the base")])
+    return given
 
 
 def _check_reboot(spec: Spec, parts: Parts, names: Sequence[str]) -> None:
@@ -173,6 +208,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         keep_s=spec.get("keep_s", KEEP_S if keeps else 0.0),
         code=spec.get("code"),
         image=spec.get("image", ""),
+        base=spec.get("base", ""),
         follow_tag=spec.get("image_follow_tag", False),
         escalate_after=escalate.get("after", 0),
         escalate_window_s=escalate.get("within_s", ESCALATE_WINDOW_S),

@@ -68,6 +68,7 @@ class SubmitRequest:
     ignore_old: bool = False
     waive: tuple[WaiveRequest, ...] = ()
     smoke: SmokeRun | None = None
+    prepares: str = ""  # the base for which it prepares a machine; "" = none
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def new_run(
         raise refusal
     caller, spec = wanted.caller, request.spec if wanted.spec is None else wanted.spec
     policy, provider = policy_from(spec, parts, now), providers_of(spec, parts)[0]
+    policy = replace(policy, prepares=request.prepares) if request.prepares else policy
     check_after(parts, request.run_id or "", spec, caller, exists=False)
     run = Run(
         key=0,

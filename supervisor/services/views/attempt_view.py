@@ -74,9 +74,11 @@ class CommandEnd(TypedDict):
 
 class ExitShown(CommandEnd):
     """`oom_kills` null: the kernel's counter could not be read. `disk_full`: the folder without space, with figures.
-    `after_work`: the command failed after its last step, and its results were there."""
+    `after_work`: the command failed after its last step, and its results were there. `in_setup`: the setup ended so,
+    and the command was not started."""
 
     after_work: bool
+    in_setup: bool
 
 
 class AttemptShown(TypedDict):
@@ -203,6 +205,7 @@ def _exit(end: Exit) -> ExitShown:
         "oom_kills": end.oom_kills,
         "disk_full": end.disk_full,
         "after_work": end.after_work,
+        "in_setup": end.in_setup,
     }
 
 

@@ -274,3 +274,17 @@ incidents = Table(
     Index("incidents_closed", "closed_at"),
     sqlite_autoincrement=True,  # an id that a person knows is never used again
 )
+
+# Scripts with a name that prepare machines, and the images of their disks.
+bases = Table(
+    "bases",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("doc", Text, nullable=False),
+    Index("bases_name", "name", unique=True),
+    Index("bases_family", "family"),
+    sqlite_autoincrement=True,
+)

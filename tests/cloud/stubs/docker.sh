@@ -31,6 +31,12 @@ case $1 in
             echo "Error response from daemon: No such container: $4" >&2 && exit 1
         fi
         ;;
+    commit) # a container that has ended is kept as an image; the second word is its name
+        mkdir -p "$SPOT_ROOT/var/lib/docker/kept" && touch "$SPOT_ROOT/var/lib/docker/kept/$3"
+        ;;
+    image) # inspect NAME
+        [ -e "$SPOT_ROOT/var/lib/docker/kept/$3" ] || { echo "Error: No such image: $3" >&2 && exit 1; }
+        ;;
     rm) # one of an earlier boot has its name still
         [ -e "$container" ] || { echo "Error response from daemon: No such container: $3" >&2 && exit 1; }
         kill -s KILL "$(cat "$container")" 2>/dev/null

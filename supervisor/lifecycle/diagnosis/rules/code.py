@@ -1,21 +1,28 @@
-"""The command's own errors: its environment, its configuration, its code; and every other exit."""
+"""The command's own errors: its setup, its environment, its configuration, its code; and every other exit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import NOT_FOUND_CODES
 from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
+from supervisor.lifecycle.diagnosis.machine_signs import CONTAINER_OOM, OOM_ROSE
 from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
 from supervisor.lifecycle.diagnosis.signs import (
     BY_ITSELF,
+    IN_SETUP,
     NOT_ENTERED,
     STARTED_JUST_NOW,
     WORKED_BEFORE,
     exit_code,
+    failed,
     item_sign,
     quote_of,
 )
-from supervisor.lifecycle.diagnosis.word_signs import MODULE_IS_ELSEWHERE, cause_is, has_hit
+from supervisor.lifecycle.diagnosis.word_signs import MODULE_IS_ELSEWHERE, cause_is, error_says, has_hit
 
 _ENDED = "The command ended with {exit}[ after {ran}][: `{line}`]"
 # Errors that may be over at the next start.
@@ -47,6 +54,68 @@ def _own(
         _ENDED + (f"; {because}" if because else "") + _WARNING, remedies, may_pass=may_pass,
     )  # fmt: skip
 
+
+# --- the setup --------------------------------------------------------------------------------------------------------
+
+# A machine without memory or disk is blamed first: those rules know remedies. `pip` reports a network that is down as
+# "no matching distribution" at its end, so words of the network anywhere in the setup come before its last line.
+_SETUP_ENDED = "The setup ended with {exit}[ after {ran}][: `{line}`]"
+_NETWORK = ("no_network", "rate_limited")
+_OF_THE_MACHINE = (OOM_ROSE, CONTAINER_OOM, cause_is("no_space"))
+
+
+def _line(template: str) -> Callable[[Evidence], Match | None]:
+    """The agent's own last line, by its words before the first figure."""
+    beginning = template.partition("%")[0]
+
+    def find(evidence: Evidence) -> Match | None:
+        end = evidence.exit
+        return failed(evidence) if end is not None and end.last_line.startswith(beginning) else None
+
+    return find
+
+
+_WAITED = Sign("another run's setup kept the machine busy", _line(heartbeat.SETUP_WAITED))
+_LATE = Sign("the setup reached its limit", _line(heartbeat.SETUP_LATE))
+# As pip, apt, conda and git say it.
+_UNANSWERED = error_says(
+    "timed out", "connection refused", "connection reset", "temporary failure", "could not resolve", "bad gateway",
+    "service unavailable", "too many requests", "remote end closed", "connection aborted",
+)  # fmt: skip
+_OTHERS = has_hit(*_NETWORK) | cause_is(*_NETWORK) | _UNANSWERED
+
+
+def _setup(
+    name: str,
+    signs: tuple[Sign, ...],
+    sentence: str,
+    remedies: tuple[str, ...],
+    *,
+    where: Where = Where.CODE,
+    retry: Retry = Retry.ONCE_IDENTICAL,
+    goes_on: bool | None = None,
+) -> Rule:
+    return Rule(
+        f"SETUP.{name}", (), Tier.AGENT, (IN_SETUP, BY_ITSELF, *signs), _OF_THE_MACHINE, Certainty.CERTAIN,
+        Cause.SETUP_FAILED, where, retry, sentence, remedies, (), goes_on,
+    )  # fmt: skip
+
+
+SETUP = (
+    _setup("waited", (_WAITED,), "{line}", ("longer_setup",), where=Where.MACHINE, goes_on=True),
+    _setup("late", (_LATE,), "{line}", ("longer_setup", "base_image")),
+    _setup(
+        "network", (_OTHERS,), _SETUP_ENDED + "; the network or a service did not answer",
+        ("other_machine", "base_image"),
+        where=Where.PLACE, goes_on=True,
+    ),
+    _setup(
+        "known", (cause_is("package_missing", "module_missing", "syntax", "exec_format", "arguments")
+        | exit_code(*NOT_FOUND_CODES),),
+        _SETUP_ENDED, ("fix_setup",), retry=Retry.NEVER,
+    ),
+    _setup("exit", (), _SETUP_ENDED, ("fix_setup",)),
+)  # fmt: skip
 
 STARTS = (
     Rule(

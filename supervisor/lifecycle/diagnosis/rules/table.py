@@ -9,6 +9,7 @@ from supervisor.lifecycle.diagnosis.rules import code, hangs, living, machine, o
 RULES: tuple[Rule, ...] = (
     *ours.RULES,
     *platform.RULES,
+    *code.SETUP,
     *code.STARTS,
     *machine.CARDS,
     *machine.MEMORY,

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from supervisor.domain.findings import WARN, Finding
+from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces, registry_of
 from supervisor.providers.gce.config import GceConfig, Shape
+from supervisor.providers.gce.machines.instance import scopes
 from supervisor.providers.gce.prices import locations
 from supervisor.providers.gce.prices.machine_facts import OLD_PLATFORMS, cpu_platforms, facts_of, roomier
 from supervisor.providers.gce.traits import google_finding
 
+MOST_RAM_PER_CARD_MEMORY = 4  # more is paid for and seldom used
 RAM_PER_CARD_MEMORY = 2  # GB of host memory for each GB on the cards, for waiting batches and for checkpoints
 SYSTEM_GB = 30  # of the boot disk: the system, the driver, and an unpacked image
 GB = 10**9
@@ -34,6 +36,7 @@ def advise(config: GceConfig, places: DataPlaces, question: PlanQuestion) -> tup
     findings.append(_bucket(places, regions, question.checkpoint_bytes))
     findings.append(_registry(question.image, regions))
     findings.append(_pinned_by_disk(config))
+    findings += [_access(config, question.has_secrets), _LEAVES_NOTHING]
     return tuple(finding for finding in findings if finding is not None)
 
 
@@ -41,7 +44,11 @@ def _memory(name: str, shape: Shape) -> Finding | None:
     facts = facts_of(shape)
     if facts is None or facts.cards_gb is None:
         return None
-    least = RAM_PER_CARD_MEMORY * facts.cards_gb
+    least, most = RAM_PER_CARD_MEMORY * facts.cards_gb, MOST_RAM_PER_CARD_MEMORY * facts.cards_gb
+    if facts.ram_gb > most and (less := roomier(shape, least, fewer=True)):
+        fact = f"{name} has {facts.ram_gb:g} GB of memory for {facts.cards_gb} GB on its cards"
+        cause = f"more than {MOST_RAM_PER_CARD_MEMORY} times the memory of the cards is paid for and seldom used"
+        return google_finding("memory", WARN, fact, cause, f"{less} has enough, with the same cards")
     if facts.ram_gb >= least:
         return None
     fact = f"{name} has {facts.ram_gb:g} GB of memory and {facts.cards_gb} GB on its cards"
@@ -51,6 +58,21 @@ def _memory(name: str, shape: Shape) -> Finding | None:
     )
     better = roomier(shape, least)
     return google_finding("memory", WARN, fact, cause, f"use {better}, with the same cards" if better else "")
+
+
+def _access(config: GceConfig, has_secrets: bool) -> Finding:
+    """Old advice was to allow all Cloud APIs."""
+    names = " and ".join(scope.rpartition("/")[2] for scope in scopes(config, has_secrets))
+    reason = "every package that a training imports can use the token of its machine"
+    if has_secrets:
+        reason = "Secret Manager takes no narrower one; the roles of the machine's account are the limit"
+    return google_finding("machine access", OK, f"the scope is {names}: {reason}")
+
+
+_LEAVES_NOTHING = google_finding(
+    "machine end", OK, "the machine is deleted with its run, and the sweep deletes what serves no run: the next "
+    "experiment begins on a new disk"
+)  # fmt: skip
 
 
 def _platform(name: str, shape: Shape, least: str) -> Finding | None:

@@ -95,6 +95,15 @@ class Compute:
         """POST of a request that is safe to repeat, such as a query for advice."""
         return self._send("POST", self._url(path), {}, body)
 
+    def make_image(self, body: Json, request_id: str) -> dict[str, Any]:
+        """The operation. The request id makes a repeat safe."""
+        query: dict[str, str | int] = {"requestId": request_id, "forceCreate": "true"}
+        return _named(self._send("POST", self._url("global/images"), query, body))
+
+    def delete_image(self, name: str, request_id: str) -> dict[str, Any]:
+        """The operation."""
+        return _named(self._send("DELETE", self._url(f"global/images/{name}"), {"requestId": request_id}, None))
+
     def other_api(self, method: str, url: str, body: Json | None = None, **query: str | int) -> dict[str, Any]:
         """A request to another JSON service of Google, with this account. Raises ApiError."""
         return self._send(method, url, query, body)

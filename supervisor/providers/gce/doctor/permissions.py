@@ -48,6 +48,14 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
         "compute.images.getFromFamily": "the newest boot image of the family cannot be seen",
         "compute.images.useReadOnly": "no machine can be started from the project's own boot image",
     },
+    "base_images": {
+        "compute.images.create": "no base can be made of a prepared machine",
+        "compute.images.setLabels": "no base can be made: its labels show whose it is",
+        "compute.images.get": "it cannot be seen whether the image of a base is ready",
+        "compute.images.delete": "images of bases cannot be deleted",
+        "compute.images.useReadOnly": "no machine can start from the image of a base",
+        "compute.disks.useReadOnly": "the disk of a prepared machine cannot be read",
+    },
     "cloud_logging": {"logging.logEntries.list": "consoles of machines that do not exist any more cannot be read"},
     "preempt": {"compute.instances.simulateMaintenanceEvent": "`spot dev preempt` cannot preempt a machine"},
 }

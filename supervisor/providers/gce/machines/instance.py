@@ -31,7 +31,7 @@ from supervisor.domain.machines import (
     SUPERVISOR_LABEL,
 )
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, SecretRefused
-from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
+from supervisor.providers.gce.config import SCOPE, STORAGE_SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
 PARTS = ("startup.sh", "startup_machine.sh", "startup_container.sh")
@@ -92,7 +92,7 @@ def build(config: GceConfig, request: LaunchRequest, payload: Payload) -> dict[s
         "scheduling": _scheduling(config, request),
         "disks": _disks(config, request, shape),
         "networkInterfaces": [_network(config, region_of(place.zone))],
-        "serviceAccounts": [{"email": config.service_account, "scopes": [SCOPE]}],
+        "serviceAccounts": [{"email": config.service_account, "scopes": scopes(config, bool(request.secrets))}],
         "metadata": {"items": [{"key": key, "value": value} for key, value in items.items()]},
     }
     if shape.gpu_type:
@@ -124,6 +124,11 @@ def labels(config: GceConfig, request: LaunchRequest) -> dict[str, str]:
         OLD_RUNNER_LABEL: runner,
         OLD_RUN_LABEL: run,
     }
+
+
+def scopes(config: GceConfig, has_secrets: bool) -> list[str]:
+    """What the token of a machine is good for."""
+    return [SCOPE] if has_secrets else list(dict.fromkeys((STORAGE_SCOPE, *config.machine_scopes)))
 
 
 def bucket_and_prefix(store_url: str) -> tuple[str, str]:
@@ -169,9 +174,10 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
 
 def _disks(config: GceConfig, request: LaunchRequest, shape: Shape) -> list[dict[str, Any]]:
     zone = request.placement.zone
+    base = f"projects/{config.project}/global/images/{request.base}"
     boot = {
-        "sourceImage": config.boot_image,
-        "diskSizeGb": str(config.boot_disk_gb),
+        "sourceImage": base if request.base else config.boot_image,
+        "diskSizeGb": str(max(config.boot_disk_gb, request.base_disk_gb)),
         "diskType": f"zones/{zone}/diskTypes/{boot_disk_type(config.boot_disk_type, shape)}",
     }
     disks: list[dict[str, Any]] = [{"boot": True, "autoDelete": True, "initializeParams": boot}]
@@ -246,6 +252,10 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, payload: 
     if config.serial_logging:
         # https://cloud.google.com/compute/docs/troubleshooting/viewing-serial-port-output
         items["serial-port-logging-enable"] = "true"
+    if request.base:
+        items["spot-base"] = "true"
+    if request.prepares:
+        items["spot-prepares"] = request.prepares
     if request.job.get("conda_env"):
         items["spot-conda-env"] = str(request.job["conda_env"])
     if config.storage_endpoint:

@@ -195,6 +195,8 @@ read_metadata() {
     attribute spot-gpus "$count" 0 && GPUS=$VALUE
     attribute spot-gpu-timeout-sec "$count" 1200 && GPU_TIMEOUT_S=$VALUE
     attribute spot-gpu-driver-version '[A-Za-z0-9.]+' default && DRIVER=$VALUE
+    attribute spot-base '(true)?' '' && BASE=$VALUE
+    attribute spot-prepares '[a-z0-9-]*' '' && PREPARES=$VALUE
     attribute spot-image-ref '[a-zA-Z0-9][a-zA-Z0-9._/:@-]*' && IMAGE=$VALUE
     attribute spot-shm-size '[0-9]+[bkmgBKMG]?' 2g && SHM_SIZE=$VALUE
     attribute spot-agent-sha256 '[0-9a-f]{64}' && AGENT_SHA256=$VALUE

@@ -2,6 +2,8 @@
 # Part three of the start-up script (see startup.sh): image, agent and container, and the order of all steps.
 
 MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
+KEPT_IMAGE=spot-base      # the prepared container on the disk of a base
+PREPARED_S=3600           # how long a prepared machine waits for the image of its disk
 PULL_S=1800               # the time limit of one pull: docker itself waits forever
 NO_PYTHON=90 OLD_PYTHON=4 # exit codes of the launcher and the agent in an image without Python >= 3.8
 
@@ -33,6 +35,12 @@ pull() { log_in && timeout -k 10 "$PULL_S" docker pull --quiet "$IMAGE"; }
 pull_image() {
     local pause words code began
     began=$(uptime_s)
+    if [ -n "$BASE" ]; then # the container of the base is on this disk already, with all that its script has made
+        docker image inspect "$KEPT_IMAGE" >/dev/null 2>&1 || give_up no_image "the base has no container on its disk"
+        IMAGE=$KEPT_IMAGE
+        report image "starting from the base, without a pull"
+        return
+    fi
     report image "pulling $IMAGE"
     for pause in "${PAUSES[@]}" 0; do
         pull >"$BOOT/pull.log" 2>&1
@@ -149,6 +157,41 @@ explain() { # exit codes of docker run: https://docs.docker.com/engine/container
     ((CODE == 0 || CODE > 128)) || give_up no_start "the agent has ended with exit code $CODE: $words"
 }
 
+# --- a machine that becomes a base: its container is kept as an image, and nothing else of the run stays on the disk -----
+
+keep_prepared() {
+    local folder
+    [ -e "$MACHINE/prepared" ] || return 0 # the run has not succeeded: the machine is of no use
+    say prepared "keeping the container for $PREPARES"
+    docker commit spot "$KEPT_IMAGE" >"$BOOT/commit.log" 2>&1 \
+        || give_up no_start "the container cannot be kept: $(tail -n 1 "$BOOT/commit.log")"
+    docker rm --force spot >/dev/null 2>&1
+    rm -rf "${MACHINE:?}"/* "${MACHINE:?}"/.[!.]* 2>/dev/null
+    for folder in "$ROOT"/home/*; do
+        [ -d "$folder" ] && rm -rf "${folder:?}"/* "${folder:?}"/.[!.]*
+    done
+    rm -rf "$ROOT"/var/log/journal/* "$ROOT"/var/tmp/* "$ROOT"/tmp/spot-* 2>/dev/null
+    rm -f "$ROOT"/etc/ssh/ssh_host_* "$ROOT"/mnt/stateful_partition/etc/ssh/ssh_host_* 2>/dev/null
+    systemctl stop docker.socket docker.service containerd.service
+    sync
+    report_prepared || give_up no_start "the store does not take the report that this machine is prepared"
+    say prepared "clean: waiting for the image of this disk"
+    sleep "$PREPARED_S" # the supervisor deletes this machine as soon as its image is there
+}
+
+report_prepared() {
+    local pause status object
+    object=$(percent "${PREFIX}runs/$RUN_ID/instances/$ATTEMPT.prepared.json")
+    for pause in "${PAUSES[@]}" 0; do
+        status=$(printf '{"launch_id": "%s"}' "$LAUNCH_ID" | curl -s --connect-timeout 10 --max-time 30 -o /dev/null \
+            -w '%{http_code}' -H @<(bearer) -H 'Content-Type: application/json' --data-binary @- \
+            "$STORAGE/upload/storage/v1/b/$BUCKET/o?uploadType=media&name=$object")
+        [ "$status" = 200 ] && return
+        sleep "$pause"
+    done
+    return 1
+}
+
 work() {
     stop_docker_later
     read_metadata
@@ -159,6 +202,7 @@ work() {
     pull_image
     write_machine_folder
     run_container
+    [ -z "$PREPARES" ] || keep_prepared
     explain
 }
 

@@ -12,6 +12,7 @@ A shape contains the type of its cards (`n1-standard-8+1xnvidia-tesla-t4`), or i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -160,23 +161,25 @@ def series_of(shape: Shape) -> str:
     return shape.machine_type.partition("-")[0]
 
 
-def roomier(shape: Shape, ram_gb: float) -> str:
+def roomier(shape: Shape, ram_gb: float, fewer: bool = False) -> str:
     """The smallest machine type of the series with the same number and type of cards, no fewer vCPUs, and at least this
-    much memory; "" = none is known. For added cards only machine types that take cards count."""
+    much memory; "" = none is known. For added cards only machine types that take cards count. `fewer`: a smaller one
+    than this, which may have fewer vCPUs."""
     series = series_of(shape)
     own, facts = _WITH_CARDS.get(shape.machine_type), facts_of(shape)
-    least = 1 if facts is None else facts.vcpus
+    least = 1 if facts is None or fewer else facts.vcpus
+    most_gb = facts.ram_gb if fewer and facts is not None else math.inf
     if own is not None:
         sizes = [
             (0, float(other[1]), name)
             for name, other in _WITH_CARDS.items()
-            if series_of(Shape(name)) == series and other[2:] == own[2:] and other[1] >= ram_gb
+            if series_of(Shape(name)) == series and other[2:] == own[2:] and ram_gb <= other[1] < most_gb
         ]
     else:
         sizes = [
             (vcpus, vcpus * per_vcpu, f"{family}-{vcpus}")
             for family, per_vcpu in _GB_PER_VCPU.items()
             for vcpus in _SIZES.get(series, ())
-            if family.startswith(f"{series}-") and vcpus >= least and vcpus * per_vcpu >= ram_gb
+            if family.startswith(f"{series}-") and vcpus >= least and ram_gb <= vcpus * per_vcpu < most_gb
         ]
     return min(sizes)[2] if sizes else ""

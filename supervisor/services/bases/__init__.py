@@ -1,0 +1,1 @@
+"""Bases: how people create and remove them, and the work on those that become images of disks."""
