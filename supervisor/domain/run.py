@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Kept, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
 from supervisor.domain.machines import Away
@@ -288,8 +288,15 @@ class Run:
 
     @property
     def has_machine(self) -> bool:
-        """It has a machine, requests one, or one of its machines is not known gone."""
-        return self.open_try is not None or self.live_attempt is not None or bool(self.retiring)
+        """It has a machine, requests one, or one of its machines is not known gone. One that it keeps is switched
+        off, and takes no place."""
+        retiring = any(item.kept is None for item in self.retiring)
+        return self.open_try is not None or self.live_attempt is not None or retiring
+
+    @property
+    def kept(self) -> tuple[Retiring, Kept] | None:
+        """The machine that it keeps for its next attempt, or is about to delete."""
+        return next(((item, item.kept) for item in self.retiring if item.kept is not None), None)
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -363,7 +370,13 @@ def run_cost_usd(run: Run, now: float) -> float:
     live = run.live_attempt
     so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
     kept = sum(hours * (attempt.price_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
-    return run.money.cost_usd + so_far + kept
+    disks = sum(disks_usd(item.kept, now) for item in run.retiring if item.kept is not None)
+    return run.money.cost_usd + so_far + kept + disks
+
+
+def disks_usd(kept: Kept, now: float) -> float:
+    """The cost of a kept machine's disks since it is off, which is not in `run.money` yet."""
+    return 0.0 if kept.off_at is None else (kept.usd_per_h or 0.0) * max(0.0, now - kept.off_at) / 3600.0
 
 
 def run_on_demand_usd(run: Run, now: float) -> float:

@@ -82,6 +82,17 @@ class StagedProvider(FakeProvider):
             if self.dies == "after-create":
                 raise SupervisorDied
 
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        if self.dies == "before-create":
+            raise SupervisorDied
+        self._requests[request.name] = request
+        try:
+            return super().start(request, ref)
+        finally:
+            self.machine_now(request.name)
+            if self.dies == "after-create":
+                raise SupervisorDied
+
     def machines(self) -> MachineListing:
         listing = super().machines()
         return replace(listing, machines=tuple(item for item in listing.machines if item.name not in self.hidden))

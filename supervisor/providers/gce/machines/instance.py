@@ -157,7 +157,7 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
     shortest, longest = RUN_S
     scheduling: dict[str, Any] = {
         "provisioningModel": "SPOT" if spot else "STANDARD",
-        "instanceTerminationAction": "DELETE",
+        "instanceTerminationAction": "STOP" if request.keep else "DELETE",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
         "maxRunDuration": {"seconds": str(int(min(longest, max(shortest, request.machine_max_s))))},
@@ -246,6 +246,8 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, payload: 
     if config.serial_logging:
         # https://cloud.google.com/compute/docs/troubleshooting/viewing-serial-port-output
         items["serial-port-logging-enable"] = "true"
+    if request.keep:
+        items["spot-keep"] = "true"
     if request.job.get("conda_env"):
         items["spot-conda-env"] = str(request.job["conda_env"])
     if config.storage_endpoint:
