@@ -39,7 +39,7 @@ variable "features" {
   validation {
     condition = alltrue([
       for feature in var.features : contains([
-        "external_ip", "capacity_advice", "price_history", "subnet", "data_disk", "boot_image", "cloud_logging", "preempt",
+        "external_ip", "capacity_advice", "price_history", "subnet", "data_disk", "boot_image", "cloud_logging", "keep", "preempt",
       ], feature)
     ])
     error_message = "There is no such feature. README.md lists them."

@@ -122,8 +122,7 @@ class Host:
         relaunches = request["launch"].get("on_reboot") == RELAUNCH
         if relaunches:  # a host that cannot do it refuses the launch
             self._boot_line().install()
-        begin = begin or self._machines.launch
-        machine = begin(request["launch"], archive, admission, lambda: _start(request))
+        machine = (begin or self._machines.launch)(request["launch"], archive, admission, lambda: _start(request))
         if relaunches:  # a probe beside this launch may have removed the line, because no machine wanted it yet
             self._boot_line().install()
         return {"machine": machine_values(machine)}

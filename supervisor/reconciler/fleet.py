@@ -209,8 +209,8 @@ def provider_of(providers: Mapping[str, Provider], name: str) -> Provider:
 def keeper_of(providers: Mapping[str, Provider], name: str) -> KeepsMachines:
     """Raises ProviderUnavailable also where its machines cannot be kept (any more): its settings may have changed."""
     provider = provider_of(providers, name)
-    if isinstance(provider, KeepsMachines):
-        return provider
+    if provider.traits.keeps:
+        return cast(KeepsMachines, provider)
     raise ProviderUnavailable(f"provider {name} cannot start a machine again")
 
 
