@@ -168,6 +168,10 @@ class Kept:
     refusal: str = ""
     given_up: str = ""
 
+    def disks_usd(self, now: float) -> float:
+        """The cost of its disks since it is off, which is not among the costs of its run yet."""
+        return 0.0 if self.off_at is None else (self.usd_per_h or 0.0) * max(0.0, now - self.off_at) / 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Retiring:
@@ -185,6 +189,13 @@ class Retiring:
     up_at: float | None = None  # last tick that saw it running and asked for its release
     bill: Bill | None = None
     kept: Kept | None = None
+
+
+def billed_h(attempt: Attempt, now: float) -> float:
+    """Billed hours of the attempt's machine until it stopped, or until now; at least the platform's minimum."""
+    end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
+    lasted_s = (now if end is None else end) - attempt.started_at - attempt.drift_s
+    return max(attempt.minimum_s, lasted_s) / 3600.0
 
 
 def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:

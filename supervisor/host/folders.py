@@ -56,7 +56,6 @@ class Job(NamedTuple):
         own = (self.name, self.supervisor_id, self.run_id, self.launch_id)
         return own == tuple(launch[key] for key in ("name", "supervisor_id", "run_id", "launch_id"))
 
-
     def is_after(self, agent: Optional[Identity]) -> bool:
         """The agent of this launch has not written its identity: these files are of an earlier one."""
         return self.earlier is not None and (agent is None or agent.process_id == self.earlier)
@@ -288,9 +287,7 @@ class Folders:
             raise
         return self.folder(launch["name"])
 
-    def job_of(
-        self, launch: Mapping[str, Any], created_at: float, gpu_ids: Optional[Sequence[str]]
-    ) -> Dict[str, Any]:
+    def job_of(self, launch: Mapping[str, Any], created_at: float, gpu_ids: Optional[Sequence[str]]) -> Dict[str, Any]:
         """The content of job.json."""
         job = {"stage_dir": str(self.own), **launch, "created_at": created_at}
         if gpu_ids is not None:

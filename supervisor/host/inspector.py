@@ -23,7 +23,8 @@ from supervisor.host.processes import Identity, Process, Table
 
 KILL_WAIT_S = 10.0
 INSPECTION_KILL_WAIT_S = 1.0  # an inspection must not wait long for a process that cannot die; the next one continues
-ASKED, STARTING, UP, ENDING, ENDED = "asked", "starting", "up", "ending", "ended"  # values of domain.machines.MachineState
+# Values of domain.machines.MachineState.
+ASKED, STARTING, UP, ENDING, ENDED = "asked", "starting", "up", "ending", "ended"
 PREEMPTED, HOST_REBOOTED = "preempted", "host_rebooted"  # values of domain.causes.Cause
 
 

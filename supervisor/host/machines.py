@@ -17,7 +17,16 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 from supervisor.host import processes, relaunching
 from supervisor.host.files import Unreadable, clause, remove, warn
 from supervisor.host.folders import Folder, Folders, Job, Notice
-from supervisor.host.inspector import ASKED, ENDED, KILL_WAIT_S, Inspection, Inspector, Survey, boottime_s, end_processes
+from supervisor.host.inspector import (
+    ASKED,
+    ENDED,
+    KILL_WAIT_S,
+    Inspection,
+    Inspector,
+    Survey,
+    boottime_s,
+    end_processes,
+)
 from supervisor.host.refusals import Missing, Refused, Unfinished
 from supervisor.host.starting import Agents, Start
 

@@ -27,7 +27,9 @@ def test_the_same_vm_goes_on_and_is_deleted_when_its_time_is_over(folder: Path) 
         house.compute.fail_next("POST", r"/start$", Reset, times=1, lost=True)
         house.compute.preempt(house.vm("digits").name)
         house.play("wait until digits status=completed within=3h")
-        house.play(f"expect digits causes=preempted,finished zones={FIRST},{FIRST} counted=0 machine_names=1 resumed>=41")
+        house.play(
+            f"expect digits causes=preempted,finished zones={FIRST},{FIRST} counted=0 machine_names=1 resumed>=41"
+        )
         assert house.inserts() == [FIRST]
         assert house.vm("digits").id == vm_id
         house.play("wait until digits machine_kept=yes within=5min", "wait 2min")

@@ -13,7 +13,12 @@ KEPT: dict[str, Any] = {
     "deleted_at": "2026-11-27T02:02:00.000Z", "usd_per_h": 0.01, "refusal": "", "given_up": "",
     "text": "Its machine is kept, off since 14:02 UTC, disks $0.01/h, deleted at 2026-11-27 02:02 UTC",
 }  # fmt: skip
-RUN = {"run_id": "digits-7", "status": "recovering", "status_text": "Recovering.", "next_action": {"what": "launch now"}}
+RUN = {
+    "run_id": "digits-7",
+    "status": "recovering",
+    "status_text": "Recovering.",
+    "next_action": {"what": "launch now"},
+}
 
 
 def kept(api, *machines: dict[str, Any]) -> None:

@@ -14,7 +14,14 @@ import pytest
 
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, HostFacts, Machine
 from supervisor.domain.profile import Profile, Source, Stops
-from supervisor.ports.provider import ImageMissing, KeepsMachines, LaunchRejected, NotSupported, ProviderUnavailable, SecretRefused
+from supervisor.ports.provider import (
+    ImageMissing,
+    KeepsMachines,
+    LaunchRejected,
+    NotSupported,
+    ProviderUnavailable,
+    SecretRefused,
+)
 from tests.contracts.provider_subject import Subject, ref
 
 SECRET = "a very secret value 7261"

@@ -152,10 +152,13 @@ def test_a_kept_machine_goes_on_as_the_next_attempt_and_finds_its_files(subject:
     subject.provider.preempt(ref(kept(1)), 0.0)
     before = baton.decode(subject.store.get(runfiles.baton("digits"))[0])
     raised = baton.raise_next(before, "1.2.1", "secret-nonce", holder_gone=True)
-    subject.store.put(runfiles.baton("digits"), baton.encode(raised), subject.store.stat(runfiles.baton("digits")).generation)
+    subject.store.put(
+        runfiles.baton("digits"), baton.encode(raised), subject.store.stat(runfiles.baton("digits")).generation
+    )
     machine = subject.up_again(kept(2))
     new = wait_for(
-        lambda: (b := subject.beat(kept(2))) and b.attempt == 2 and b.phase == heartbeat.TRAINING and b, what="attempt 2"
+        lambda: (b := subject.beat(kept(2))) and b.attempt == 2 and b.phase == heartbeat.TRAINING and b,
+        what="attempt 2",
     )
     assert (new.launch_id, new.machine_id) == ("1.2.1", machine.machine_id)
     assert new.machine_id != old.machine_id

@@ -49,10 +49,24 @@ def test_a_machine_is_kept_only_where_another_one_would_be_no_better(cause: Caus
     last = ended(cause, H, gone_at=None)
     item = Retiring(last.ref, last.launch_id, NOW, NOW + 150)
     kept = with_kept(item, KEEPS.keep, last, freed=False, now=NOW)
-    never = {Cause.DISK_FULL, Cause.HOST_OOM, Cause.GPU_FAULT, Cause.GPU_UNAVAILABLE, Cause.BOOT_TIMEOUT, Cause.AGENT_LOST}
+    never = {
+        Cause.DISK_FULL,
+        Cause.HOST_OOM,
+        Cause.GPU_FAULT,
+        Cause.GPU_UNAVAILABLE,
+        Cause.BOOT_TIMEOUT,
+        Cause.AGENT_LOST,
+    }
     if cause in never | {Cause.BUDGET, Cause.ORPHANED, Cause.IMAGE_ERROR}:
         assert kept == item
-    if cause in (Cause.PREEMPTED, Cause.HOST_ERROR, Cause.EXPIRED, Cause.USER_ERROR, Cause.FINISHED, Cause.STOP_REQUESTED):
+    if cause in (
+        Cause.PREEMPTED,
+        Cause.HOST_ERROR,
+        Cause.EXPIRED,
+        Cause.USER_ERROR,
+        Cause.FINISHED,
+        Cause.STOP_REQUESTED,
+    ):
         assert kept.kept is not None
         assert kept.kept.off_by == NOW + 150
         assert kept.until == NOW + 12 * H

@@ -47,7 +47,9 @@ def test_its_disk_stays_and_checkpoints_and_results_come_from_the_store(subject:
     again = preempted(subject)
     subject.up_again(again)
     folder = subject.folder(again)
-    left = {name for name in ("kept/cache", "work/scratch/built.o", "work/downloads/set.tar") if (folder / name).exists()}
+    left = {
+        name for name in ("kept/cache", "work/scratch/built.o", "work/downloads/set.tar") if (folder / name).exists()
+    }
     assert left == {"kept/cache", "work/scratch/built.o", "work/downloads/set.tar"}
     assert not (folder / "work/checkpoints/torn.pt").exists()
     assert not (folder / "work/results/half.csv").exists()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
 from supervisor.ports.objectstore import Page, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown

@@ -136,7 +136,7 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("keep/kept-too-long", "supervisor.lifecycle.ending.keeping._over", lambda *_: ""),
         ("keep/disk-full", "supervisor.lifecycle.ending.keeping.KEEPS_MACHINE", frozenset(Cause)),
         ("keep/start-refused", "supervisor.lifecycle.phases.launching.put_back", forgotten_after_a_refusal),
-        ("keep/budget", "supervisor.domain.run.disks_usd", lambda kept, now: 0.0),
+        ("keep/budget", "supervisor.domain.attempt.Kept.disks_usd", lambda kept, now: 0.0),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip

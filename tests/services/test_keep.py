@@ -41,7 +41,12 @@ def test_the_rule_of_the_spec_is_in_the_policy_with_its_defaults(bed: Bed) -> No
     bed.submit("a", KEEPS)
     bed.submit("b", {**KEEPS, "keep_wait_s": 60.0, "keep_fallback": "wait", "keep_for_s": 120.0})
     rules = {name: run.policy.keep for name in "ab" if (run := bed.store.find(name)) is not None}
-    assert (rules["a"].machine, rules["a"].wait_s, rules["a"].fallback, rules["a"].for_s) == (True, 1200.0, "new", 43200.0)
+    assert (rules["a"].machine, rules["a"].wait_s, rules["a"].fallback, rules["a"].for_s) == (
+        True,
+        1200.0,
+        "new",
+        43200.0,
+    )
     assert (rules["b"].wait_s, rules["b"].fallback, rules["b"].for_s) == (60.0, "wait", 120.0)
 
 
@@ -78,7 +83,12 @@ def test_a_list_has_the_machines_that_are_kept_with_price_and_end(bed: Bed) -> N
     told = kept_json(bed.parts, OPS)
     declared(KeptList, told)
     (one,) = told["machines"]
-    assert (one["machine"], one["run_id"], one["run_status"], one["usd_per_h"]) == ("m-a1", "digits-7", "recovering", 0.01)
+    assert (one["machine"], one["run_id"], one["run_status"], one["usd_per_h"]) == (
+        "m-a1",
+        "digits-7",
+        "recovering",
+        0.01,
+    )
     assert one["off_since"] is not None
     assert one["text"].startswith("Its machine is kept, off since")
     stranger = Caller("eve", "eve", frozenset({Scope.READ}))

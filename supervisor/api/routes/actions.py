@@ -28,7 +28,15 @@ from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
 from supervisor.services.reading.teardown import offered_verbs
-from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, delete_kept, retry, stop, write_off
+from supervisor.services.runs.actions import (
+    ApproveRequest,
+    WriteOffRequest,
+    approve,
+    delete_kept,
+    retry,
+    stop,
+    write_off,
+)
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply

@@ -20,7 +20,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import KeepRule
-from supervisor.domain.run import Run, disks_usd
+from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import Decision, held, new_event
 from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.wording.figures import age_text, clock_text, money_text
@@ -185,7 +185,7 @@ def without_kept(run: Run, kept: Kept, now: float) -> Run:
 def with_disks_billed(run: Run, kept: Kept, now: float) -> Run:
     """The run with the cost of these disks until now among its past costs."""
     known = kept.off_at is None or kept.usd_per_h is not None
-    cost_usd = run.money.cost_usd + disks_usd(kept, now)
+    cost_usd = run.money.cost_usd + kept.disks_usd(now)
     return replace(run, money=replace(run.money, cost_usd=cost_usd, all_known=run.money.all_known and known))
 
 

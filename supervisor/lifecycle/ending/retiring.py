@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.actions import Action, Release
-from supervisor.domain.attempt import Attempt, Retiring
+from supervisor.domain.attempt import Attempt, Retiring, billed_h
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
-from supervisor.domain.run import Run, attempt_of, billed_h
+from supervisor.domain.run import Run, attempt_of
 from supervisor.lifecycle.decision import Decision, new_event, soonest
 from supervisor.lifecycle.ending.keeping import followed, without_kept
 from supervisor.lifecycle.ending.machines import STOPPING_STATES, reading_text

@@ -183,7 +183,9 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     if why.until is None and run.status == Status.WAITING and run.next_at is None and _is_the_same(run, why):
         return unchanged(run, check_after=next_limit_at(run, now))
     placed = _in_queue(run, now) if queued else _out_of_queue(run, now)
-    after = replace(placed, next_at=soonest(why.until, fallback_at(run, now)), cause=why.cause, detail=why.detail, hold="")
+    after = replace(
+        placed, next_at=soonest(why.until, fallback_at(run, now)), cause=why.cause, detail=why.detail, hold=""
+    )
     events: tuple[Event, ...] = ()
     reason = why.stopped or why.cause
     earlier = tuple(each for each in run.waiting.reasons if each != reason)

@@ -65,7 +65,9 @@ class Keeper:
             is_same = item is not None and (not ref.machine_id or str(item["id"]) == ref.machine_id)
             if item is None or not is_same or _is_off(item) or str(item.get("status")) in GOING:
                 return
-            query: dict[str, str | int] = {"requestId": stop_request_id(str(item["id"]), item.get("lastStartTimestamp"))}
+            query: dict[str, str | int] = {
+                "requestId": stop_request_id(str(item["id"]), item.get("lastStartTimestamp"))
+            }
             if any(disk.get("type") == "SCRATCH" for disk in item.get("disks") or ()):
                 query["discardLocalSsd"] = "true"  # Google refuses the stop otherwise
             operation = self._compute.change(ref.zone, ref.name, "stop", None, **query)
