@@ -83,9 +83,9 @@ class Claim:
     attempt: int
     price_usd_per_h: float | None
     obtained: bool = True  # False: requested, and not answered yet
-    whole: bool = False  # of the machine of this name, whichever launch of the run it carries
     until: float | None = None
     left: bool = False  # its processes are gone, and its host is still billed
+    whole: bool = False  # of the machine of this name, whichever launch of the run it carries
 
 
 @dataclass(frozen=True, slots=True)

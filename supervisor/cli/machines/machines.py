@@ -235,7 +235,7 @@ def machine_stop(client: Client, form: str, name: str, yes: bool) -> None:
         output.note(f"{safe(name)} is off, or being switched off: nothing was changed.")
         return
     run = client.get(run_path(name))
-    if (client.get(run_path(name, "spec"))["spec"]).get("keep") != "machine":
+    if client.get(run_path(name, "spec"))["spec"].get("keep") != "machine":
         text = f"{safe(name)} keeps no machine: a stop would delete it. `spot stop {safe(name)}` stops the run."
         raise CliError(text, CONFLICT, "NOTHING_KEPT")
     output.confirm(f"Stop {safe(run['run_id'])} and switch its machine off?", yes)
@@ -260,4 +260,4 @@ def _kept(client: Client, name: str) -> Json:
     if not found:
         text = f"No run keeps a machine of the name {safe(name)} switched off; `spot machine ls` lists them."
         raise CliError(text, NOT_FOUND, "NOTHING_KEPT")
-    return found[0]
+    return dict(found[0])
