@@ -220,6 +220,7 @@ def machines(bed: Bed, ask: Asking) -> None:
     ask("POST", RUN + "/machine/delete")
     keep(bed, run_id="digits-8")
     ask("GET", "/v1/machines/kept")
+    ask("GET", "/v1/machines/kept?all=true")
     ask("POST", "/v1/runs/digits-8/machine/delete")
     ask("POST", "/v1/runs/digits-9/machine/delete")
     ask("POST", "/v1/gc", {"dry_run": True})

@@ -126,9 +126,8 @@ _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
     "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
 )  # fmt: skip
-_FLAGS = (
-    "own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang", "keep_machine",
-)  # fmt: skip
+_STAYS = ("stays_after_success", "stays_after_failure", "keep_machine")
+_FLAGS = ("own_login", "relaunched", "steps_from_zero", "hang", *_STAYS)
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",

@@ -256,8 +256,8 @@ def machine_rm(client: Client, form: str, name: str, yes: bool) -> None:
 def _kept(client: Client, name: str) -> Json:
     """The kept machine of this name, or of this run. Raises CliError."""
     machines = client.get("/v1/machines/kept")["machines"]
-    found = [kept for kept in machines if name in (kept["machine"], kept["run_id"])]
-    if not found:
+    matching = [kept for kept in machines if name in (kept["machine"], kept["run_id"])]
+    if not matching:
         text = f"No run keeps a machine of the name {safe(name)} switched off; `spot machine ls` lists them."
         raise CliError(text, NOT_FOUND, "NOTHING_KEPT")
-    return dict(found[0])
+    return dict(matching[0])

@@ -41,7 +41,7 @@ def with_kept(item: Retiring, rule: KeepRule, attempt: Attempt, *, freed: bool, 
 
 
 def followed(
-    run: Run, item: Retiring, kept: Kept, machine: Machine, reading: str, now: float
+    run: Run, item: Retiring, kept: Kept, machine: Machine, *, reading: str, now: float
 ) -> tuple[Retiring, tuple[Event, ...], tuple[Action, ...]]:
     """(the kept machine, events, actions): it is switched off when that is due, and deleted when its time is over.
     `reading`: what a listing shows of it now."""
@@ -184,9 +184,9 @@ def without_kept(run: Run, kept: Kept, now: float) -> Run:
 
 def with_disks_billed(run: Run, kept: Kept, now: float) -> Run:
     """The run with the cost of these disks until now among its past costs."""
-    known = kept.off_at is None or kept.usd_per_h is not None
+    is_priced = kept.off_at is None or kept.usd_per_h is not None
     cost_usd = run.money.cost_usd + kept.disks_usd(now)
-    return replace(run, money=replace(run.money, cost_usd=cost_usd, all_known=run.money.all_known and known))
+    return replace(run, money=replace(run.money, cost_usd=cost_usd, all_known=run.money.all_known and is_priced))
 
 
 def is_settled(run: Run) -> bool:

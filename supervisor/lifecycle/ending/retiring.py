@@ -41,7 +41,7 @@ def retire(run: Run, obs: Observation, now: float) -> Decision:
             continue
         current = item
         if isinstance(part, Seen) and item.kept is not None:
-            current, news, actions = followed(run, item, item.kept, part.value, _reading(part), now)
+            current, news, actions = followed(run, item, item.kept, part.value, reading=_reading(part), now=now)
             events += news
             releases += actions
             run, current = _observed(run, current, part.value, now)
