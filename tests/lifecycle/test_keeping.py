@@ -73,6 +73,14 @@ def test_a_machine_is_kept_only_where_another_one_would_be_no_better(cause: Caus
     assert with_kept(item, KeepRule(), last, freed=True, now=NOW) == item
 
 
+def test_a_machine_that_ended_for_an_unknown_reason_is_kept_only_where_it_has_worked() -> None:
+    """Broken variant: a machine whose container never starts is started again until the run gives up."""
+    for running_at in (None, NOW - 60):
+        last = ended(Cause.UNKNOWN, H, gone_at=None, running_at=running_at)
+        item = Retiring(last.ref, last.launch_id, NOW, NOW)
+        assert (with_kept(item, KEEPS.keep, last, freed=False, now=NOW).kept is not None) is (running_at is not None)
+
+
 def test_a_full_disk_that_was_freed_is_as_good_as_before() -> None:
     last = ended(Cause.DISK_FULL, H, gone_at=None)
     item = Retiring(last.ref, last.launch_id, NOW, NOW)

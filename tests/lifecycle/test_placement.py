@@ -33,7 +33,9 @@ def choices(draw: st.DrawFn) -> tuple[Run, World]:
     records = {offer_key(offer.placement): ZoneRecord(1, NOW + 60, "no_capacity", "none left") for offer in cooling}
     # A run that keeps a machine requests nothing else: tests/lifecycle/test_keeping.py.
     free = tuple(item for item in run.retiring if item.kept is None)
-    return replace(run, policy=policy, retiring=free), World(Knobs("s"), offers={"local": offers(SHAPES)}, zones=records)
+    return replace(run, policy=policy, retiring=free), World(
+        Knobs("s"), offers={"local": offers(SHAPES)}, zones=records
+    )
 
 
 def good_zones(run: Run, world: World) -> set[str]:

@@ -32,8 +32,9 @@ ON = (MachineState.STARTING, MachineState.UP)
 
 def with_kept(item: Retiring, rule: KeepRule, attempt: Attempt, *, freed: bool, now: float) -> Retiring:
     """The machine of this ended attempt, kept where the run's rule says so and it is as good as before. `freed`: its
-    full disk has space again."""
+    full disk has space again. A machine on which nothing ever ran, for a reason that nobody knows, is not as good."""
     is_good = attempt.cause in KEEPS_MACHINE or (attempt.cause == Cause.DISK_FULL and freed)
+    is_good = is_good and (attempt.running_at is not None or attempt.cause != Cause.UNKNOWN)
     if not rule.machine or not is_good:
         return item
     kept = Kept(attempt.placement, off_by=item.until, usd_per_h=attempt.off_usd_per_h)

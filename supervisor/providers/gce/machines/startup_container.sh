@@ -2,7 +2,7 @@
 # Part three of the start-up script (see startup.sh): image, agent and container, and the order of all steps.
 
 MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
-KEPT=$ROOT/var/lib/spot/kept
+KEPT=$ROOT/var/lib/spot/kept # the same path inside the container too
 PULL_S=1800               # the time limit of one pull: docker itself waits forever
 NO_PYTHON=90 OLD_PYTHON=4 # exit codes of the launcher and the agent in an image without Python >= 3.8
 
@@ -103,7 +103,7 @@ run_container() { # no --gpus, no --runtime: docker supports neither here
     [ -z "$SCRATCH_FOLDER" ] || arguments+=(-v "$SCRATCH_FOLDER:$SCRATCH" -e "SPOT_SCRATCH_DIR=$SCRATCH")
     if [ -n "$KEEP" ]; then # on the boot disk, which stays when the machine is switched off
         mkdir -p "$KEPT" && chmod 1777 "$KEPT"
-        arguments+=(-v "$KEPT:${KEPT#"$ROOT"}" -e "SPOT_KEEP_DIR=${KEPT#"$ROOT"}")
+        arguments+=(-v "$KEPT:$KEPT" -e "SPOT_KEEP_DIR=$KEPT")
     fi
     [ -z "$DISK" ] || arguments+=(-v "$DISK_FOLDER:$DISK_MOUNT${DISK_READ_ONLY:+:ro}")
     if ((GPUS > 0)); then
