@@ -42,6 +42,7 @@ locals {
       "compute.images.useReadOnly",
     ]
     cloud_logging = ["logging.logEntries.list"]
+    keep          = ["compute.instances.start", "compute.instances.stop"]
     preempt       = ["compute.instances.simulateMaintenanceEvent"]
   }
   supervisor_groups = setunion(["runs", "looks"], var.features)

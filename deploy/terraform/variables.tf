@@ -40,7 +40,7 @@ variable "features" {
     condition = alltrue([
       for feature in var.features : contains([
         "external_ip", "capacity_advice", "price_history", "subnet", "data_disk", "boot_image", "base_images", "cloud_logging",
-        "preempt",
+        "keep", "preempt",
       ], feature)
     ])
     error_message = "There is no such feature. README.md lists them."

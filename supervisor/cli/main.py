@@ -65,6 +65,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "base": ("machines.bases", "Prepared machines: `create NAME`, `ls`, `rm NAME`."),
         "provider": ("machines.providers", "Where machines come from: `list`, `show NAME`, `add NAME`."),
         "zones": ("machines.providers", "Show which zones had machines lately, and which did not."),
+        "machine": ("machines.machines", "Kept machines: `ls`, `start`, `stop`, `rm`."),
         "gpus": ("machines.machines", "Show this computer's GPUs; return a repaired one to use."),
         "health": ("server.doctor", "Show whether the supervisor is well and which runs need you."),
     },

@@ -54,6 +54,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchOff:
+    """Switch off a machine that its run keeps; its disks stay. `readings`: the evidence (source, value, age)."""
+
+    ref: MachineRef
+    readings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StopMeter:
     """Give the host of this machine back by the verb that a person has approved. After a crash it may be carried out
     again. `readings`: the evidence for this (source, value, age). `within_s`: dropped where it waits longer for its
@@ -124,5 +132,5 @@ class Finalise:
 
 Action = (
     Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
-    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint
+    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint | SwitchOff
 )  # fmt: skip

@@ -13,7 +13,8 @@ from supervisor.domain.machines import How, MachineRef, Placement
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One create call. Its row is committed before the call; `nonce_hash` authenticates the beats of its machine."""
+    """One create call. Its row is committed before the call; `nonce_hash` authenticates the beats of its machine.
+    `on`: the kept machine that it starts again; None = it makes a new one."""
 
     attempt: int
     number: int
@@ -28,6 +29,8 @@ class Try:
     outcome: Cause | None = None  # None: still open, or the call returned a machine
     detail: str = ""
     minimum_s: float = 0.0  # the minimum time that the platform bills for
+    off_usd_per_h: float | None = None
+    on: Retiring | None = None
 
     @property
     def ref(self) -> MachineRef:
@@ -89,6 +92,7 @@ class Attempt:
     drift_s: float = 0.0  # how far steps of the wall clock have moved the times above ahead of that uptime
     node: str = ""  # the computer of a cluster that it ran on; "" = not known, or there is none
     alerted: tuple[str, ...] = ()  # "METRIC nan" or "METRIC spike": the event about it was written
+    off_usd_per_h: float | None = None  # of its machine's disks, while that is switched off
 
     @property
     def ref(self) -> MachineRef:
@@ -151,10 +155,31 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Of a machine that its run keeps with its disks, for its next attempt. `off_by`: it is switched off then at the
+    latest. `off_at`: since when it is known to be off; only its disks are billed from then on. `refused_at`: the first
+    refusal to start it again since its last attempt, `refusal`: the text of the last one. `given_up`: why it is
+    deleted; "" = it stays."""
+
+    placement: Placement
+    off_by: float
+    off_at: float | None = None
+    usd_per_h: float | None = None  # of its disks; None = not known
+    refused_at: float | None = None
+    refusal: str = ""
+    given_up: str = ""
+
+    def disks_usd(self, now: float) -> float:
+        """The cost of its disks since it is off, which is not among the costs of its run yet."""
+        return 0.0 if self.off_at is None else (self.usd_per_h or 0.0) * max(0.0, now - self.off_at) / 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class Retiring:
-    """A machine whose attempt is over and that must be known gone. `until`: it may stay until then (a notice runs).
-    `attempt`: set when the next attempt begins before this machine is gone, because it is billed until then. `bill`:
-    set when the work is verified, where only a verb ends the bill; the machine then stays until that is confirmed."""
+    """A machine whose attempt is over and that must be known gone. `until`: it may stay until then (a notice runs, or
+    the run keeps it). `attempt`: set when the next attempt begins before this machine is gone, because it is billed
+    until then. `bill`: set when the work is verified, where only a verb ends the bill; the machine then stays until
+    that is confirmed."""
 
     ref: MachineRef
     launch_id: str
@@ -164,6 +189,14 @@ class Retiring:
     attempt: Attempt | None = None  # None = still the run's own
     up_at: float | None = None  # last tick that saw it running and asked for its release
     bill: Bill | None = None
+    kept: Kept | None = None
+
+
+def billed_h(attempt: Attempt, now: float) -> float:
+    """Billed hours of the attempt's machine until it stopped, or until now; at least the platform's minimum."""
+    end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
+    lasted_s = (now if end is None else end) - attempt.started_at - attempt.drift_s
+    return max(attempt.minimum_s, lasted_s) / 3600.0
 
 
 def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:

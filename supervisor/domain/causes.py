@@ -79,6 +79,13 @@ class CauseRule:
 
 
 NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
+# After these the machine itself is as good as before: `keep: machine` starts it again. A full disk stays full, and
+# after a fault of the machine or its GPUs another machine is the better one.
+KEEPS_MACHINE = frozenset({
+    Cause.PREEMPTED, Cause.HOST_ERROR, Cause.HOST_REBOOTED, Cause.EXPIRED, Cause.TIME_LIMIT, Cause.MACHINE_DELETED,
+    Cause.KILLED, Cause.STALLED, Cause.UNKNOWN, Cause.USER_ERROR, Cause.GPU_OOM, Cause.FINISHED, Cause.DEADLINE,
+    Cause.MAX_RUNTIME, Cause.STOP_REQUESTED,
+})  # fmt: skip
 # Free, and yet the third in a row without a newer checkpoint ends the run: the next one would meet the same.
 FREE_LIMITED = frozenset({Cause.HOST_REBOOTED, Cause.KILLED, Cause.BOOT_TIMEOUT})
 # Causes of a wait that does not end by itself, although the run retries at intervals.

@@ -153,6 +153,10 @@ class NothingToRetry(Conflict, code="NOTHING_TO_RETRY"):
     """The run does not wait for a next try."""
 
 
+class NothingKept(Conflict, code="NOTHING_KEPT"):
+    """The run keeps no machine that could be deleted now."""
+
+
 class NothingToApprove(Conflict, code="NOTHING_TO_APPROVE"):
     """The run has no machine that waits for an approval."""
 

@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     LATE_BEAT = "late_beat"
     STOP_IGNORED = "stop_ignored"
     MACHINE_RELEASED = "machine_released"
+    MACHINE_KEPT = "machine_kept"  # a machine is off and stays with its disks for the next attempt; or no longer
     MACHINE_LEAKED = "machine_leaked"  # the sweep found a machine of ours that serves no run
     BREAKER_OPENED = "breaker_opened"
     BREAKER_CLOSED = "breaker_closed"

@@ -40,12 +40,14 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A placement and its price. None = the price is unknown: it never counts as 0, and no budget can depend on it.
-    `minimum_s`: the minimum time that the platform bills for."""
+    `minimum_s`: the minimum time that the platform bills for. `off_usd_per_h`: of its disks, while it is switched
+    off."""
 
     placement: Placement
     price_usd_per_h: float | None
     on_demand_usd_per_h: float | None
     minimum_s: float = 0.0
+    off_usd_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,18 @@ class MetricRule:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepRule:
+    """Of `keep: machine`: the next attempt starts the same machine again, with its disks. `wait_s`: how long it waits
+    for the start after the first refusal. `fallback`: `new` gives the machine up then, `wait` does not. `for_s`: how
+    long a machine may stay switched off; then it is deleted."""
+
+    machine: bool = False
+    wait_s: float = 1200.0
+    fallback: str = "new"
+    for_s: float = 43_200.0
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     providers: tuple[str, ...] = ()  # in order of preference; empty = only the provider in the run's row
     zones: tuple[str, ...] = ()  # empty = all zones of the provider
@@ -110,6 +122,7 @@ class Policy:
     after: tuple[str, ...] = ()  # run ids: it starts when each of them is completed
     watch: tuple[MetricRule, ...] = ()
     on_slow: str = "off"  # off | move: at its next checkpoint, where a throttled GPU makes that pay
+    keep: KeepRule = KeepRule()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Kept, Pulse, Retiring, Try, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
 from supervisor.domain.machines import Away
@@ -289,8 +289,14 @@ class Run:
 
     @property
     def has_machine(self) -> bool:
-        """It has a machine, requests one, or one of its machines is not known gone."""
-        return self.open_try is not None or self.live_attempt is not None or bool(self.retiring)
+        """It has a machine, requests one, or one of its machines is not known gone. A kept one takes no place."""
+        leaving = any(item.kept is None for item in self.retiring)
+        return self.open_try is not None or self.live_attempt is not None or leaving
+
+    @property
+    def kept(self) -> tuple[Retiring, Kept] | None:
+        """The machine that it keeps for its next attempt, or is about to delete."""
+        return next(((item, item.kept) for item in self.retiring if item.kept is not None), None)
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -351,20 +357,14 @@ def on_demand_usd(attempt: Attempt, now: float) -> float:
     return (attempt.on_demand_usd_per_h or 0.0) * billed_h(attempt, now)
 
 
-def billed_h(attempt: Attempt, now: float) -> float:
-    """Billed hours of the attempt's machine until it stopped, or until now; at least the platform's minimum."""
-    end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
-    lasted_s = (now if end is None else end) - attempt.started_at - attempt.drift_s
-    return max(attempt.minimum_s, lasted_s) / 3600.0
-
-
 def run_cost_usd(run: Run, now: float) -> float:
     """Cost of the whole run so far, including machines that are kept or are ending; attempts without a known price are
     left out (`run.money.all_known` is False then)."""
     live = run.live_attempt
     so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
     kept = sum(hours * (attempt.price_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
-    return run.money.cost_usd + so_far + kept
+    disks = 0.0 if run.kept is None else run.kept[1].disks_usd(now)
+    return run.money.cost_usd + so_far + kept + disks
 
 
 def run_on_demand_usd(run: Run, now: float) -> float:

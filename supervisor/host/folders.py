@@ -28,6 +28,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 SECRETS = ("nonce", "env")
 KEPT = frozenset({"job.json", "agent.json", "identity.json", "console.log", "notice.json", "record.json", "gone.json"})
 RELEASED_KEPT = 100
+# Files of an agent, beside agent.json, that mean nothing for the next launch on the same machine.
+OF_ONE_LAUNCH = ("notice.json", "record.json", "gone.json", "left.json", "relaunch.json", "identity.json")
+STAYING = frozenset({"scratch", "downloads"})  # of `work`
 DRAFT = ".new-"  # prefix of folders that are being made or removed
 
 T = TypeVar("T")
@@ -35,7 +38,8 @@ T = TypeVar("T")
 
 class Job(NamedTuple):
     """The part of job.json about the machine itself. `created_at`: epoch seconds. `gpu_ids`: its cards; None = this
-    supervisor does not assign cards."""
+    supervisor does not assign cards. `kept`: without processes it is switched off, and not gone. `earlier`: of a
+    launch that starts the machine again, the process id of the agent before it, whose files do not count; "" = none."""
 
     name: str
     zone: str
@@ -44,11 +48,17 @@ class Job(NamedTuple):
     launch_id: str
     created_at: Optional[float]
     gpu_ids: Optional[Tuple[str, ...]]
+    kept: bool = False
+    earlier: Optional[str] = None
 
     def is_of(self, launch: Mapping[str, object]) -> bool:
         """This machine was made for that very launch (with the keys of job.json)."""
         own = (self.name, self.supervisor_id, self.run_id, self.launch_id)
         return own == tuple(launch[key] for key in ("name", "supervisor_id", "run_id", "launch_id"))
+
+    def is_after(self, agent: Optional[Identity]) -> bool:
+        """The agent of this launch has not written its identity: these files are of an earlier one."""
+        return self.earlier is not None and (agent is None or agent.process_id == self.earlier)
 
 
 class Notice(NamedTuple):
@@ -141,6 +151,23 @@ class Folder:
 
         self._change_job(changed)
 
+    def start_again(self, job: Mapping[str, object], agent: Path) -> None:
+        """The files of a launch that starts this machine again, whose processes have ended. Its disk stays: the working
+        folder, downloaded files and `kept`. Results and checkpoints come from the store. Safe to repeat after a crash
+        at any point: from the new job.json on, the files of the earlier agent do not count."""
+        before, old = self.job(), self.agent()
+        if before is None or before.launch_id != job["launch_id"]:
+            earlier = "" if old is None else old.process_id
+            write_json(self.path / "job.json", {**job, "earlier": earlier})
+        for name in OF_ONE_LAUNCH:
+            (self.path / name).unlink(missing_ok=True)
+        for path in (self.path / "work").glob("*"):
+            if path.name not in STAYING:
+                remove(path)
+        remove(self.path / "agent.pyz")
+        shutil.copyfile(agent, self.path / "agent.pyz")
+        (self.path / "agent.json").unlink(missing_ok=True)  # last: until then the machine is known as off
+
     def remove_secrets(self) -> None:
         """Remove the secrets from job.json; they are not needed any more."""
         self._change_job(lambda job: {key: value for key, value in job.items() if key not in SECRETS})
@@ -181,6 +208,8 @@ def _job(data: Dict[str, Any]) -> Job:
         launch_id=str(data["launch_id"]),
         created_at=None if created is None else float(created),
         gpu_ids=tuple(str(card) for card in data["gpu_ids"]) if "gpu_ids" in data else None,
+        kept=data.get("keep_machine") is True,
+        earlier=data.get("earlier"),
     )
 
 
@@ -243,9 +272,7 @@ class Folders:
     ) -> Folder:
         """The folder with its job and its own copy of the agent: a later build must not change a running one.
         `launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id."""
-        job = {"stage_dir": str(self.own), **launch, "created_at": created_at}
-        if gpu_ids is not None:
-            job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
+        job = self.job_of(launch, created_at, gpu_ids)
         import tempfile  # late, as in operations.py
 
         draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=self.machines))
@@ -259,6 +286,13 @@ class Folders:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         return self.folder(launch["name"])
+
+    def job_of(self, launch: Mapping[str, Any], created_at: float, gpu_ids: Optional[Sequence[str]]) -> Dict[str, Any]:
+        """The content of job.json."""
+        job = {"stage_dir": str(self.own), **launch, "created_at": created_at}
+        if gpu_ids is not None:
+            job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
+        return job
 
     def archive(self, folder: Folder) -> None:
         """Move away the folder of a machine without living processes. Safe to repeat after a crash at any point."""

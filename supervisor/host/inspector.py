@@ -4,6 +4,8 @@
     no agent.json (of this boot), but a process     starting
     nothing lives, a record or an unsettled notice  ended, with the record
     nothing lives, the computer was rebooted since  ended, host_rebooted
+    nothing lives, and the machine is kept          ended, also without a record
+    nothing lives, and it is to be started again    asked
     nothing lives, none of these                    gone: not a machine any more (gone.json says since when)
 An inspection settles what it sees: a notice whose time is over, or a death that is not yet on record.
 """
@@ -21,7 +23,8 @@ from supervisor.host.processes import Identity, Process, Table
 
 KILL_WAIT_S = 10.0
 INSPECTION_KILL_WAIT_S = 1.0  # an inspection must not wait long for a process that cannot die; the next one continues
-STARTING, UP, ENDING, ENDED = "starting", "up", "ending", "ended"  # values of domain.machines.MachineState
+# Values of domain.machines.MachineState.
+ASKED, STARTING, UP, ENDING, ENDED = "asked", "starting", "up", "ending", "ended"
 PREEMPTED, HOST_REBOOTED = "preempted", "host_rebooted"  # values of domain.causes.Cause
 
 
@@ -96,6 +99,8 @@ class Inspector:
             return None
         if job.name != folder.name:
             return None  # a user's copy of a machine's folder: its files belong to another machine
+        if job.is_after(agent):
+            return Inspection(job, None, STARTING if self.members(folder, None) else ASKED, detail="starts again")
         if folder.gone_at() is not None:
             return None
         notice = folder.notice()
@@ -148,6 +153,8 @@ class Inspector:
                     folder.write_record(record)
         if record is not None:
             return Inspection(job, agent, ENDED, record)
+        if agent is not None and job.kept:
+            return Inspection(job, agent, ENDED, detail="its processes have ended")
         if agent is not None:
             with _best_effort(folder):
                 folder.write_gone(now)

@@ -17,7 +17,16 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 from supervisor.host import processes, relaunching
 from supervisor.host.files import Unreadable, clause, remove, warn
 from supervisor.host.folders import Folder, Folders, Job, Notice
-from supervisor.host.inspector import ENDED, KILL_WAIT_S, Inspection, Inspector, Survey, boottime_s, end_processes
+from supervisor.host.inspector import (
+    ASKED,
+    ENDED,
+    KILL_WAIT_S,
+    Inspection,
+    Inspector,
+    Survey,
+    boottime_s,
+    end_processes,
+)
 from supervisor.host.refusals import Missing, Refused, Unfinished
 from supervisor.host.starting import Agents, Start
 
@@ -69,6 +78,50 @@ class Machines:
             if self.may_start(folder):
                 self._start(folder, admission, start, job)
         return self._await_agent(folder)
+
+    def start_again(
+        self, launch: Mapping[str, Any], agent: Path, admission: Admission, start: Callable[[], Start]
+    ) -> Inspection:
+        """The machine of this name, which an earlier launch of the run has made and whose processes have ended, started
+        for this launch; or the machine that an earlier call has started. Refused, Unfinished."""
+        folder = self.folder(launch["name"])
+        with self.folders.locked():
+            job = folder.job()
+            own = ("supervisor_id", "run_id")
+            if job is None or any(getattr(job, name) != launch[name] for name in own):
+                raise Refused(f"there is no machine {folder.name} of run {launch['run_id']}")
+            if not job.is_of(launch) and self._is_living(folder):
+                raise Unfinished(f"{folder.name} is not off yet")
+            if not job.is_of(launch) or (job.is_after(folder.agent()) and self.may_start(folder)):
+                self._start_on(folder, launch, agent, admission, start)
+        return self._await_agent(folder)
+
+    def _is_living(self, folder: Folder) -> bool:
+        machine = self.inspect(folder)
+        return self.agents.lives(folder) or (machine is not None and machine.state not in (ASKED, ENDED))
+
+    def _start_on(
+        self, folder: Folder, launch: Mapping[str, Any], agent: Path, admission: Admission, start: Callable[[], Start]
+    ) -> None:
+        """Whatever fails here leaves the machine off, with its disk."""
+        gpu_ids = admission.admit()
+        begin = start()
+        if not agent.is_file():
+            raise Refused(f"the agent {agent} is missing; `make agent` builds it")
+        try:
+            folder.start_again(self.folders.job_of(launch, self._now(), gpu_ids), agent)
+            if relaunching.wants(folder):
+                relaunching.prepare(folder, begin.environment)
+            self.agents.start(folder, begin)
+        except OSError as error:
+            raise Refused(f"the agent of {folder.name} cannot be started: {error}") from error
+
+    def switch_off(self, name: str, machine_id: Optional[str]) -> None:
+        """End its processes; its folder stays. A missing machine is success. Unfinished."""
+        folder = self.folder(name)
+        if self.is_there(folder, machine_id):
+            with self.folders.locked():
+                self._end_all(folder)
 
     def survey(self) -> Survey:
         self.agents.reap()
@@ -163,7 +216,7 @@ class Machines:
 
     def may_start(self, folder: Folder) -> bool:
         """No agent of this machine ever wrote its identity, and none is starting."""
-        if folder.agent() is not None or self.agents.lives(folder):
+        if not self._is_unwritten(folder) or self.agents.lives(folder):
             return False
         return not Inspector(self._now).members(folder, None)
 
@@ -206,23 +259,29 @@ class Machines:
 
     def _started(self, folder: Folder, deadline: float) -> Optional[Inspection]:
         """None: an agent appeared between two checks. Refused: there will be none."""
-        while folder.agent() is None and time.monotonic() < deadline and not self.may_start(folder):
+        while self._is_unwritten(folder) and time.monotonic() < deadline and not self.may_start(folder):
             time.sleep(START_POLL_S)
         self.agents.reap()
         machine = self.inspect(folder)
-        if machine is not None:
+        if machine is not None and machine.state != ASKED:
             return machine
         job, agent = folder.job(), folder.agent()
         if job is None:
             raise Refused(f"{folder.name} was released while it started")
-        if agent is not None:
+        if agent is not None and not job.is_after(agent):
             return Inspection(job, agent, ENDED, detail="started and already ended")
         with self.folders.locked():
             if not self.may_start(folder):
                 return None
             last_output = clause(folder.console(300).decode(errors="replace").strip()) or "it printed nothing"
-            self._archive(folder)
+            if job.earlier is None:  # else the machine stays, as it was before this start
+                self._archive(folder)
         raise Refused(f"the agent of {folder.name} ended before its work began: {last_output}")
+
+    def _is_unwritten(self, folder: Folder) -> bool:
+        """No agent of this launch has written its identity."""
+        job, agent = folder.job(), folder.agent()
+        return agent is None or (job is not None and job.is_after(agent))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from supervisor.host import processes, refusals
 from supervisor.host.cards import Cards
 from supervisor.host.files import Unreadable
 from supervisor.host.folders import Folders
-from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
+from supervisor.host.inspector import ASKED, ENDED, Inspection, Survey, boottime_s, machine_values
 from supervisor.host.machines import Admission, Machines
 from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.host.relaunching import RELAUNCH, BootLine, relaunch
@@ -102,7 +102,15 @@ class Host:
     def cards(self) -> Dict[str, Any]:
         return {"cards": [card_values(card) for card in self._states(self._machines.survey())]}
 
-    def launch(self) -> Dict[str, Any]:
+    def start_again(self) -> Dict[str, Any]:
+        """As `launch`, on a machine of an earlier launch of the run that is off."""
+        return self.launch(self._machines.start_again)
+
+    def switch_off(self) -> Dict[str, Any]:
+        self._machines.switch_off(*self._ref())
+        return {}
+
+    def launch(self, begin: Optional[Callable[..., Inspection]] = None) -> Dict[str, Any]:
         """`launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id. `shape`; `most`: machines at
         once, null = no limit. `secrets`: name -> value; null: they cannot be read, so nothing is started."""
         request, shape = self._request, self._request["shape"]
@@ -114,7 +122,7 @@ class Host:
         relaunches = request["launch"].get("on_reboot") == RELAUNCH
         if relaunches:  # a host that cannot do it refuses the launch
             self._boot_line().install()
-        machine = self._machines.launch(request["launch"], archive, admission, lambda: _start(request))
+        machine = (begin or self._machines.launch)(request["launch"], archive, admission, lambda: _start(request))
         if relaunches:  # a probe beside this launch may have removed the line, because no machine wanted it yet
             self._boot_line().install()
         return {"machine": machine_values(machine)}
@@ -228,7 +236,7 @@ class Host:
         return list(self._cards.states(survey))
 
     def _admit(self, most: Optional[int], shape: str) -> Any:
-        living = sum(machine.state != ENDED for machine in self._machines.survey().machines)
+        living = sum(machine.state not in (ASKED, ENDED) for machine in self._machines.survey().machines)
         if most is not None and living >= most:
             raise refusals.InUse(f"{living} of {most} machines run on this computer")
         return self._cards.choose(shape, self._machines.survey)
@@ -243,12 +251,12 @@ OPERATIONS = {
     name: getattr(Host, name)
     for name in (
         "probe", "cards", "launch", "find", "release", "stop", "console", "bring_back", "preempt", "kill", "freeze",
-        "stay", "relaunch", "jobs", "command",
+        "stay", "relaunch", "jobs", "command", "start_again", "switch_off",
     )
 }  # type: Dict[str, Callable[[Host], Dict[str, Any]]]  # fmt: skip
 
 
-LOOKS = (Host.probe, Host.find, Host.launch)  # they may see a machine whose agent a reboot has ended
+LOOKS = (Host.probe, Host.find, Host.launch, Host.start_again)  # they may see a machine whose agent a reboot has ended
 
 
 def main() -> int:

@@ -37,7 +37,11 @@ class Identity(NamedTuple):
 
     @property
     def machine_id(self) -> str:
-        return self.given_id or process_machine_id(self.boot_id, self.pid, self.start_ticks)
+        return self.given_id or self.process_id
+
+    @property
+    def process_id(self) -> str:
+        return process_machine_id(self.boot_id, self.pid, self.start_ticks)
 
 
 class Process(NamedTuple):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from supervisor.contract.identifiers import parse_launch_id
+from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -84,6 +85,7 @@ class Claim:
     obtained: bool = True  # False: requested, and not answered yet
     until: float | None = None
     left: bool = False  # its processes are gone, and its host is still billed
+    whole: bool = False  # of the machine of this name, whichever launch of the run it carries
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,15 @@ def _live_claims(run: Run) -> Iterable[Claim]:
             try_.attempt,
             try_.price_usd_per_h,
             obtained=run.live_attempt is not None,
+            whole=try_.on is not None,
         )
 
 
 def _retiring_claims(run: Run, now: float) -> Iterable[Claim]:
     for item in run.retiring:
         kept = run.status == Status.AWAITING_TEARDOWN or (run.terminal and item.until > now)
+        if item.kept is not None:
+            kept = not item.kept.given_up
         own = (attempt for attempt in (item.attempt, run.attempt) if attempt is not None)
         yield Claim(
             run.run_id,
@@ -129,10 +134,18 @@ def _retiring_claims(run: Run, now: float) -> Iterable[Claim]:
             item.ref.zone,
             Use.KEPT if kept else Use.RETIRING,
             parse_launch_id(item.launch_id)[1],
-            next((attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None),
+            _price(item, own),
             until=item.until,
+            whole=item.kept is not None,
             left=item.bill is not None and item.bill.left_at is not None,
         )
+
+
+def _price(item: Retiring, own: Iterable[Attempt]) -> float | None:
+    """Of a kept machine that is off: of its disks."""
+    if item.kept is not None and item.kept.off_at is not None:
+        return item.kept.usd_per_h
+    return next((attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None)
 
 
 class Inventory:
@@ -142,13 +155,14 @@ class Inventory:
     def __init__(self, supervisor_id: str, machine_claims: Iterable[Claim], elsewhere: Mapping[str, str]) -> None:
         self._supervisor_id, self._elsewhere = supervisor_id, elsewhere
         self._by_launch = {(claim.run_id, claim.launch_id): claim for claim in machine_claims}
+        self._whole = {claim.machine_name: claim for claim in self._by_launch.values() if claim.whole}
         self._names = {claim.machine_name for claim in self._by_launch.values()}
 
     def judge(self, machine: Machine, now: float) -> Verdict:
         if machine.supervisor_id != self._supervisor_id:
             other = "another supervisor's" if machine.supervisor_id else "it carries no supervisor's id"
             return Verdict(Use.FOREIGN, f"not ours: {other}")
-        claim = self._by_launch.get((machine.run_id, machine.launch_id))
+        claim = self._by_launch.get((machine.run_id, machine.launch_id)) or self._whole.get(machine.name)
         if claim is not None:
             return Verdict(claim.use, _why(claim, now), claim)
         if machine.run_id in self._elsewhere:

@@ -27,6 +27,7 @@ from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
 
 MEMORY_BYTES = 2 * 2**30  # for each training
 CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
+OFF = (MachineState.ENDED, MachineState.ASKED)  # a kept machine that is to be started again is ASKED
 CARDS = Path("/proc/driver/nvidia/gpus")  # NVIDIA's driver makes one folder for each card
 
 
@@ -112,7 +113,7 @@ class MachineLimits:
 
     def left(self, survey: Survey) -> Capacity:
         """The capacity that these machines leave."""
-        zones_in_use = [m.zone for m in survey.listing.machines if m.state is not MachineState.ENDED]
+        zones_in_use = [m.zone for m in survey.listing.machines if m.state not in OFF]
         unreadable = len(survey.folders.unreadable)  # they count in every zone, because they may be in any of them
         counts = Counter(zones_in_use)
         zones = {zone: limit - counts[zone] - unreadable for zone, limit in self.capacity.items() if limit}

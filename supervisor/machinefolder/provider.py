@@ -19,6 +19,7 @@ from pathlib import Path
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
 from supervisor.host import refusals
 from supervisor.host.folders import Folder, Folders
+from supervisor.host.inspector import Inspection
 from supervisor.host.machines import DEAD_KEPT_S, Machines
 from supervisor.host.machines import Admission as HostAdmission
 from supervisor.host.starting import Agents, Start
@@ -92,18 +93,28 @@ class FolderProvider:
         return ""  # only the tools of the driver know the type of the cards, and this method must not call them
 
     def launch(self, request: LaunchRequest) -> Machine:
+        with _in_words_of_the_port(f"launch of {request.name}"):
+            return self._begun(request, self._machines.launch)
+
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        """As KeepsMachines of ports/provider.py, for a subclass whose traits say that it keeps machines."""
+        with _in_words_of_the_port(f"start of {request.name}"):
+            return self._begun(request, self._machines.start_again)
+
+    def stop(self, ref: MachineRef) -> None:
+        with _in_words_of_the_port(f"stop of {ref.name}"):
+            self._machines.switch_off(ref.name, ref.machine_id)
+
+    def _begun(self, request: LaunchRequest, begin: Callable[..., Inspection]) -> Machine:
         placement = request.placement
         admission = HostAdmission(
             partial(self._admission.admit, placement), lambda folder, job: self._admission.renew(folder, job, placement)
         )
-        with _in_words_of_the_port(f"launch of {request.name}"):
-            values = launch_values(request)
-            setup = values.get("setup")
-            if isinstance(setup, dict):  # all machines here are this computer, which a setup prepares once
-                values["setup"] = {**setup, "folder": str(self._folders.own / "setup")}
-            return self._observer.seen(
-                self._machines.launch(values, self.agent, admission, partial(self._start, request))
-            )
+        values = launch_values(request)
+        setup = values.get("setup")
+        if isinstance(setup, dict):  # all machines here are this computer, which a setup prepares once
+            values["setup"] = {**setup, "folder": str(self._folders.own / "setup")}
+        return self._observer.seen(begin(values, self.agent, admission, partial(self._start, request)))
 
     def machines(self) -> MachineListing:
         with as_unavailable("the list of machines"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from supervisor.contract.cards import Card
 from supervisor.domain.bases import ImageSeen
@@ -129,6 +129,7 @@ class LaunchRequest:
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
     out_of_memory: int = 0  # attempts that ended because the machine's memory was too small
     memory_bytes: float | None = None  # the most that the last of these used; None = not measured
+    keep: bool = False  # its disks stay when it ends by itself or is preempted (traits.keeps)
 
 
 class Provider(Protocol):
@@ -222,6 +223,21 @@ class DiskImages(Protocol):
 
     def delete(self, name: str, request_id: str) -> None:
         """Begin to delete it; only `find` shows that it is gone. `request_id`: of its creation. Safe to repeat."""
+
+
+@runtime_checkable
+class KeepsMachines(Protocol):
+    """Machines that were launched with `keep` and can be switched off and on: a provider with the trait `keeps`."""
+
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        """Start this machine of an earlier launch of the run again, with its disks, for this launch; or find it
+        started: a repeated request is as safe as that of a launch. `request.name` is the name of the machine. Until it
+        has started, the listing shows it as ASKED, or with the earlier launch. Whatever ran there before has ended.
+        Raises as Provider.launch; LaunchRejected also for a machine that does not exist, or is another launch's."""
+
+    def stop(self, ref: MachineRef) -> None:
+        """Switch the machine off and keep its disks. Returns when the platform has accepted; it is off only when a
+        later listing shows it as ENDED. Safe to repeat; a missing machine is success."""
 
 
 class Meters(Protocol):

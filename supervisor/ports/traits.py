@@ -34,8 +34,10 @@ class Traits:
     supervisor's computer, with its files, environment and GPUs, and install no driver. `irreplaceable`: a released
     machine cannot be recreated, so a person approves each release. `relaunches`: an agent can be started again after a
     reboot of its machine, without the supervisor. `memory_grows`: the machine after one that ran out of memory has
-    more. `warning_s`: its machines are warned at least so long before their end, and the next one earlier where saves
-    take longer, or where a time limit has cut one off; 0 = that does not change. `meter`: what stops the bill.
+    more. `keeps`: its machines can be switched off, and started again with their disks (KeepsMachines of
+    ports/provider.py). `warning_s`: its machines are warned at least so long before their end, and the next one earlier
+    where saves take longer, or where a time limit has cut one off; 0 = that does not change. `meter`: what stops the
+    bill.
 
     Texts for people, "" = none: `account_noun`: the noun for its account (`project`). `tool`: the option that gives the
     account to the platform's own program; `compare`: a question and what to compare when a person sees other machines
@@ -65,6 +67,7 @@ class Traits:
     relaunches: bool = False
     memory_grows: bool = False
     warning_s: float = 0.0
+    keeps: bool = False
 
     @property
     def rented(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar, cast
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
 from supervisor.domain.observation import OBSERVE_S
 from supervisor.domain.profile import Profile
-from supervisor.ports.provider import LaunchRequest, Meters, Provider, ProviderUnavailable
+from supervisor.ports.provider import KeepsMachines, LaunchRequest, Meters, Provider, ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry.worker import Daemons
@@ -204,6 +204,14 @@ def provider_of(providers: Mapping[str, Provider], name: str) -> Provider:
     if provider is None:
         raise ProviderUnavailable(f"provider {name} is not in the settings")
     return provider
+
+
+def keeper_of(providers: Mapping[str, Provider], name: str) -> KeepsMachines:
+    """Raises ProviderUnavailable also where its machines cannot be kept (any more): its settings may have changed."""
+    provider = provider_of(providers, name)
+    if provider.traits.keeps:
+        return cast(KeepsMachines, provider)
+    raise ProviderUnavailable(f"provider {name} cannot start a machine again")
 
 
 def fleet_of(providers: Mapping[str, Provider], monotonic: Monotonic = time.monotonic) -> Fleet:

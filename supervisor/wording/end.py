@@ -26,7 +26,7 @@ from supervisor.wording.figures import (
     step_text,
     until_text,
 )
-from supervisor.wording.forecast import live_pulse, stop_limit_at
+from supervisor.wording.forecast import kept_machine_text, live_pulse, stop_limit_at
 
 Failure = tuple[str, str]  # (why it failed, the beginning of the advice that ends in a command), without full stops
 
@@ -230,6 +230,8 @@ def _left_over(run: Run, now: float) -> list[str]:
     if run.retiring and run.kept_until is not None and run.kept_until > now:
         bills = f" and bills {price}" if (price := _price(run)) else ""
         clauses.append(f"Its machine is kept until {clock_text(run.kept_until, now)}{bills}")
+    elif run.kept is not None:
+        clauses.append(kept_machine_text(run, now))
     elif run.retiring:
         clauses.append(f"{plural(len(run.retiring), 'machine')} still to be released")
     if run.files.purging:

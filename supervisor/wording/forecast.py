@@ -11,7 +11,7 @@ from supervisor.domain.machines import How
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.wording.figures import DASH, age_text, clip, until_text
+from supervisor.wording.figures import DASH, age_text, clip, clock_text, money_text, until_text
 from supervisor.wording.stalls import hang_in, is_spared
 
 ROUNDED_S = 2.0  # ages of beats and of listings are known to about a second
@@ -213,7 +213,26 @@ def _approve(run: Run, now: float) -> NextAction:
     return NextAction("needs you" if run.approval is None else "release machine")
 
 
+def kept_machine_text(run: Run, now: float) -> str:
+    """'Its machine is kept, off since 14:02 UTC, disks $0.01/h, deleted at 02:02 UTC'; "" = it keeps none."""
+    if run.kept is None:
+        return ""
+    item, kept = run.kept
+    if kept.given_up:
+        return f"Its kept machine is being deleted: {kept.given_up}"
+    if kept.off_at is None:
+        return "Its machine is kept and is being switched off"
+    price = "disks of unknown price" if kept.usd_per_h is None else f"disks {money_text(kept.usd_per_h)}/h"
+    price = "" if kept.usd_per_h == 0 else f"{price}, "
+    return f"Its machine is kept, off since {clock_text(kept.off_at, now)}, {price}deleted at " + clock_text(
+        item.until, now
+    )
+
+
 def _over(run: Run, now: float) -> NextAction:
+    if run.kept is not None and not run.kept[1].given_up:
+        until = run.kept[0].until
+        return NextAction(f"delete machine in {until_text(until, now)}", until)
     if run.kept_until is not None and run.kept_until > now and run.retiring:
         return NextAction(f"release in {until_text(run.kept_until, now)}", run.kept_until)
     return NextAction("release machine" if run.retiring else DASH)

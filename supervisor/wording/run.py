@@ -36,6 +36,7 @@ from supervisor.wording.forecast import (
     boot_limit_at,
     due_text,
     eta_s,
+    kept_machine_text,
     likely_zone,
     live_pulse,
     next_action,
@@ -118,6 +119,7 @@ def _waiting(run: Run, now: float) -> list[str]:
     detail = clip(whole, 140)
     since = run.waiting.since if run.waiting.since is not None else run.status_since
     billed = f"{plural(len(run.retiring), 'old machine')} still to be released" if run.retiring else "Nothing is billed"
+    billed = kept_machine_text(run, now) or billed
     if cause == Cause.QUEUED:
         return [
             f"Queued since {clock_text(since, now)}: {detail}. {billed}",
@@ -337,6 +339,11 @@ def _recovering(run: Run, now: float) -> list[str]:
     if attempt is None or attempt.ended_at is None:
         return ["The last attempt is over", f"Next: a new machine {due_text(run.next_at, now)}"]
     newest = run.files.checkpoint_step
+    if run.kept is not None:
+        return [
+            f"{ended_text(attempt, now)}; {kept_text(attempt, newest, may_still_save(run, now))}",
+            f"{kept_machine_text(run, now)}. Next: it is started again",
+        ]
     where = likely_zone(run) or (f"a zone other than {clip(run.avoid_zone, 40)}" if run.avoid_zone else "a new machine")
     resume = f", resume from {step_text(newest)}" if newest is not None else ""
     return [

@@ -213,11 +213,12 @@ class CloudHouse(Stage):
         if run_id in self.last_words:
             self._gives_up(vm, request)
             return
+        boot = vm.body["lastStartTimestamp"]
         reach = Reach(
             objects=self.agents_access,
             monotonic=self.clock.monotonic,
             push=self._push,
-            machine=lambda: self._inside(vm),
+            machine=lambda: self._inside(vm, boot),
             leave_machine=lambda after: self._off(vm, after),
         )
         self.agents.append(SimAgent(request, vm.id, self.clock.monotonic(), plan, reach))
@@ -234,7 +235,10 @@ class CloudHouse(Stage):
         self.storage.put(BUCKET, runfiles.boot_beat(request.run_id), text, {"beat": text.decode()})
         self.compute.guest_powered_off(vm.name, vm.zone)
 
-    def _inside(self, vm: Any) -> FakeMachine | None:
+    def _inside(self, vm: Any, boot: str | None = None) -> FakeMachine | None:
+        """`boot`: an agent of an earlier boot of this VM is gone, although the VM runs."""
+        if boot not in (None, vm.body.get("lastStartTimestamp")):
+            return None
         alive = self.compute.instances.get((vm.zone, vm.name)) is vm and vm.status in ("RUNNING", "STOPPING")
         return FakeMachine(self._machine(vm)) if alive else None
 

@@ -51,6 +51,7 @@ def test_what_is_granted_is_what_the_calls_need(tmp_path: Path, monkeypatch: pyt
         *_builds(tmp_path, monkeypatch),
         *_mounts_a_data_disk(tmp_path / "disk", read_only=False),
         *_mounts_a_data_disk(tmp_path / "shared-disk", read_only=True),
+        *_switches_a_kept_machine_off(tmp_path / "kept"),
     }
     needed = {use.grant for use in used}
     missing, superfluous = needed - rolefiles.grants(), rolefiles.grants() - needed
@@ -70,7 +71,7 @@ def _lives(folder: Path) -> set[Use]:
         secret = cloud.secrets.add(PROJECT, "hf-token", "hush")
         story.spot(
             "submit", "--run-id", "digits", "--code", ".", "--image", cloud.image("train:1"),
-            "--secret", f"HF={secret}", "--", sys.executable, "train.py", "--steps", "100000",
+            "--secret", f"HF={secret}", "--keep-machine", "--", sys.executable, "train.py", "--steps", "100000",
             "--checkpoint-every", "10", "--step-delay-s", "0.03",
         )  # fmt: skip
         story.trains("digits")
@@ -81,6 +82,10 @@ def _lives(folder: Path) -> set[Use]:
                 cloud.access.note(WORKER, "docker pull")
         story.daemon.call("POST", "/v1/runs/digits/stop")
         story.daemon.wait_status("digits", "stopped")
+        (name,) = cloud.compute.names()
+        assert cloud.compute.instance(name).status == "TERMINATED", "it is kept, switched off"
+        assert name in story.spot("machine", "ls")
+        story.spot("machine", "rm", "digits", "--yes")
         wait_for(lambda: cloud.compute.names() == [], 60, "the machines to be gone")
         return set(cloud.access.used)
 
@@ -113,10 +118,13 @@ def _asked_by_a_person() -> set[Use]:
 
 
 def _has_its_machine_taken(story: CloudStory) -> None:
-    """By Google's own rehearsal of a preemption; the run goes on with its second machine."""
+    """By Google's own rehearsal of a preemption; the run goes on with the same machine, which boots again."""
+    (before,) = story.cloud.instances()
     story.daemon.call("POST", "/v1/dev/preempt", {"run_id": "digits", "confirm": True})
     story.until("digits", lambda run: run["attempt"] == 2 and run["status"] == "running", "attempt 2")
     assert story.attempts("digits")[0]["cause"] == "preempted"
+    (after,) = story.cloud.instances()
+    assert (after.id, after.labels["spot-attempt"]) == (before.id, "2")
 
 
 def _builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[Use]:
@@ -182,6 +190,19 @@ def _makes_a_base(subject: GceSubject, compute: Compute, machine: str) -> None:
     images.request(ImageRequest("torch-v1", request_id, "torch", ZONE, machine, "torch-v1", "sup-1"))
     assert images.find("torch-v1", "sup-1", "torch-v1") is not None
     images.delete("torch-v1", request_id)
+
+
+def _switches_a_kept_machine_off(folder: Path) -> set[Use]:
+    """One that does not do it by itself."""
+    folder.mkdir()
+    subject = GceSubject(folder)
+    subject.up(subject.kept())
+    access = Access()
+    subject.compute.server.guard(access.gate("compute"))
+    subject.off(subject.kept())
+    subject.close()
+    assert access.faults == []
+    return access.used
 
 
 def _credentials() -> Credentials:

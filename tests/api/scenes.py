@@ -32,6 +32,7 @@ from tests.services.bed import Bed, beat, make_bed
 from tests.services.curves_bed import stored, train_on
 from tests.services.fresh import open_fresh
 from tests.services.test_files import ID, furnished
+from tests.services.test_keep import keep
 from tests.services.test_machines import put
 from tests.services.test_purge import over
 
@@ -244,6 +245,12 @@ def machines(bed: Bed, ask: Asking) -> None:
     put(bed, "m-left", "digits-3")
     ask("GET", "/v1/machines?all=true")
     ask("GET", "/v1/machines?al=true")
+    ask("POST", RUN + "/machine/delete")
+    keep(bed, run_id="digits-8")
+    ask("GET", "/v1/machines/kept")
+    ask("GET", "/v1/machines/kept?all=true")
+    ask("POST", "/v1/runs/digits-8/machine/delete")
+    ask("POST", "/v1/runs/digits-9/machine/delete")
     ask("POST", "/v1/gc", {"dry_run": True})
     ask("POST", "/v1/gc", {})
 

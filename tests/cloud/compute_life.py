@@ -63,6 +63,10 @@ class Life(World):
         operation = self._asked("start", vm, user, now)
         vm.life += 1
         vm.change(status="PROVISIONING")
+        failure = self.judge(vm, now)
+        if failure is not None:
+            self.plan_for(vm, now + self.fail_s, lambda at: self._not_started(vm, at, failure))
+            return operation
         self.plan_for(vm, now + self.create_s * 0.6, lambda _: vm.change(status="STAGING"))
         self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at))
         return operation
@@ -88,6 +92,14 @@ class Life(World):
         self.end(vm.insert_operation, now, failure=failure)
         self.bill.gone(vm, now, void=True)
         self.drop(vm)
+
+    def _not_started(self, vm: Instance, now: float, failure: OperationFailure) -> None:
+        """It is off again, as before its start."""
+        for operation in vm.open_operations:
+            self.end(operation, now, failure=failure)
+        vm.open_operations = []
+        vm.life += 1
+        vm.change(status="TERMINATED")
 
     def _up(self, vm: Instance, now: float) -> None:
         vm.zombie = vm.zombie or vm.zone in self.zombie_zones
@@ -125,6 +137,9 @@ class Life(World):
             self.plan(now + record_after_s, lambda _: self.record("preempted", vm, "Instance was preempted.", now))
         if vm.status in ASKED:
             message = "Instance '%s' creation failed: The instance was preempted while being created." % vm.name
+            if "lastStartTimestamp" in vm.body:
+                self._not_started(vm, now, OperationFailure("UNSUPPORTED_OPERATION", message))
+                return
             self._never(vm, now, OperationFailure("UNSUPPORTED_OPERATION", message))
             return
         self._stopping(vm, now, self.preempted_stop_s, self._by_termination_action(vm))

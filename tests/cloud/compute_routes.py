@@ -104,6 +104,15 @@ def set_labels(fake: ComputeFake, request: Request, at: dict[str, str], now: flo
     return _begun(fake, request, _at_once(fake, "setLabels", vm, now))
 
 
+@route("POST", "zones/{zone}/instances/{name}/setMetadata")
+def set_metadata(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
+    vm, given = _machine(fake, at), request.json()
+    _unchanged(given.get("fingerprint"), vm.body["metadata"]["fingerprint"])
+    items = {"items": given.get("items", [])}
+    vm.change(metadata={"kind": "compute#metadata", "fingerprint": fingerprint(items), **items})
+    return _begun(fake, request, _at_once(fake, "setMetadata", vm, now))
+
+
 @route("GET", "zones/{zone}/instances/{name}/serialPort")
 def serial_port(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     vm = _machine(fake, at)

@@ -39,7 +39,7 @@ class Machines:
 
     def _boot(self, instance: Instance) -> None:
         place = self.folder / f"{instance.name}-{instance.id}"
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)  # a machine that is started again has its disk
         name, zone, machine_id = instance.name, instance.zone, instance.id
         self._from_image(instance, place)
         vm = boot(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from supervisor.contract.identifiers import request_id
 from supervisor.domain.machines import Machine, MachineRef, MachineState
-from supervisor.ports.provider import LaunchRequest
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 
 
 class Subject(ABC):
@@ -66,6 +67,27 @@ class Subject(ABC):
             launch_id=launch_id,
             machine_max_s=3600.0,
             job={"version": 1, "run_id": run, "launch_id": launch_id, "nonce": "secret-nonce"},
+        )
+
+    def kept(self, run: str = "digits", attempt: int = 1) -> LaunchRequest:
+        """A request for a machine that is kept. A later attempt's names the machine of the first one."""
+        request = self.request(run=run, attempt=attempt)
+        name = self.request(run=run).name
+        return replace(request, name=name, keep=True, job={**request.job, "keep_machine": True})
+
+    def off(self, request: LaunchRequest) -> Machine:
+        """Switch it off, and wait until it is."""
+        self.provider.stop(ref(request))
+        return self.eventually(
+            lambda: (m := self.listed(request)) and m.state is MachineState.ENDED and m, "the machine to be off"
+        )
+
+    def up_again(self, request: LaunchRequest) -> Machine:
+        """Start it again, and wait until it is up."""
+        with suppress(ProviderUnavailable):  # it takes longer than this call may
+            self.provider.start(request, ref(request))
+        return self.eventually(
+            lambda: (m := self.listed(request)) and m.state is MachineState.UP and m, "the machine to be up again"
         )
 
     def listed(self, request: LaunchRequest) -> Machine | None:

@@ -14,7 +14,14 @@ import pytest
 
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, HostFacts, Machine
 from supervisor.domain.profile import Profile, Source, Stops
-from supervisor.ports.provider import ImageMissing, LaunchRejected, NotSupported, ProviderUnavailable, SecretRefused
+from supervisor.ports.provider import (
+    ImageMissing,
+    KeepsMachines,
+    LaunchRejected,
+    NotSupported,
+    ProviderUnavailable,
+    SecretRefused,
+)
 from tests.contracts.provider_subject import Subject, ref
 
 SECRET = "a very secret value 7261"
@@ -81,6 +88,9 @@ class ProviderContract:
         if pinned:
             with pytest.raises(ImageMissing, match="Not An Image"):
                 subject.provider.pin("Not An Image")
+
+    def test_it_keeps_machines_where_its_traits_say_so(self, subject: Subject) -> None:
+        assert not subject.provider.traits.keeps or isinstance(subject.provider, KeepsMachines)
 
     def test_a_launched_machine_comes_up_with_its_labels(self, subject: Subject) -> None:
         request = subject.request()

@@ -12,6 +12,7 @@ from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.contracts.asking_suite import AskingContract
 from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.keeping_suite import KeepingContract
 from tests.contracts.provider_subject import Subject, ref
 from tests.contracts.provider_suite import ProviderContract
 from tests.fakes.clock import FakeClock
@@ -70,7 +71,7 @@ def subject() -> FakeSubject:
     return FakeSubject()
 
 
-class TestFakeProvider(ProviderContract, DisastersContract, AskingContract):
+class TestFakeProvider(ProviderContract, DisastersContract, AskingContract, KeepingContract):
     pass
 
 

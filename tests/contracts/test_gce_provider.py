@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.ports.provider import SecretRefused
 from tests.contracts.asking_suite import AskingContract
+from tests.contracts.keeping_suite import KeepingContract
 from tests.contracts.provider_subject import ref
 from tests.contracts.provider_suite import SECRET, ProviderContract
 from tests.providers.gce_subject import GceSubject
@@ -22,7 +23,7 @@ def subject(tmp_path: Path) -> Iterator[GceSubject]:
     subject.close()
 
 
-class TestGceProvider(ProviderContract, AskingContract):
+class TestGceProvider(ProviderContract, AskingContract, KeepingContract):
     """Secrets: no value comes near the supervisor, so what can be refused here is a reference of the wrong form."""
 
     def test_a_secret_that_cannot_be_read_refuses_the_launch_by_name(self, subject: GceSubject) -> None:  # type: ignore[override]

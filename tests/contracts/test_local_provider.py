@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.keeping_suite import KeepingContract
 from tests.contracts.provider_suite import ProviderContract
 from tests.providers.local_machines import LocalSubject
 
@@ -17,5 +18,5 @@ def subject(tmp_path: Path) -> Iterator[LocalSubject]:
     subject.end_all()
 
 
-class TestLocalProvider(ProviderContract, DisastersContract):
+class TestLocalProvider(ProviderContract, DisastersContract, KeepingContract):
     pass

@@ -137,3 +137,32 @@ def test_a_killed_agent_that_cannot_be_reaped_at_once_is_waited_for(
     subject.provider.release(ref(request, machine.machine_id))
     assert next(refusals, None) is None, "it was asked for while it could not be reaped"
     assert not subject.folder(request).exists()
+
+
+def test_a_kept_machine_goes_on_as_the_next_attempt_and_finds_its_files(subject: RealSubject) -> None:
+    """The new agent takes the baton: whatever the old one would still write is refused."""
+
+    def kept(attempt: int) -> LaunchRequest:
+        made = subject.kept(attempt=attempt)
+        command = 'echo $SPOT_ATTEMPT >> "$SPOT_KEEP_DIR/attempts"; exec sleep 3600'
+        return replace(made, job={**made.job, "command": command})
+
+    subject.up(kept(1))
+    old = subject.training(kept(1))
+    subject.provider.preempt(ref(kept(1)), 0.0)
+    before = baton.decode(subject.store.get(runfiles.baton("digits"))[0])
+    raised = baton.raise_next(before, "1.2.1", "secret-nonce", holder_gone=True)
+    subject.store.put(
+        runfiles.baton("digits"), baton.encode(raised), subject.store.stat(runfiles.baton("digits")).generation
+    )
+    machine = subject.up_again(kept(2))
+    new = wait_for(
+        lambda: (b := subject.beat(kept(2))) and b.attempt == 2 and b.phase == heartbeat.TRAINING and b,
+        what="attempt 2",
+    )
+    assert (new.launch_id, new.machine_id) == ("1.2.1", machine.machine_id)
+    assert new.machine_id != old.machine_id
+    after = baton.decode(subject.store.get(runfiles.baton("digits"))[0])
+    assert after.holder is not None
+    assert after.holder.launch_id == "1.2.1"
+    assert (subject.folder(kept(2)) / "kept" / "attempts").read_text().split() == ["1", "2"]

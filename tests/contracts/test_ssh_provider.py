@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.ports.provider import MachineMissing, NotSupported
 from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.keeping_suite import KeepingContract
 from tests.contracts.provider_subject import Subject, ref
 from tests.contracts.provider_suite import ProviderContract
 from tests.providers.ssh_machines import SshSubject
@@ -19,7 +20,7 @@ def subject(tmp_path: Path) -> Iterator[SshSubject]:
     subject.end_all()
 
 
-class TestSshProvider(ProviderContract, DisastersContract):
+class TestSshProvider(ProviderContract, DisastersContract, KeepingContract):
     """A host is no zone of a cloud: it has no stock-outs."""
 
     def test_a_stock_out_holds_for_its_zones_until_it_is_called_off(self, subject: Subject) -> None:

@@ -96,6 +96,11 @@ class Misfortunes:
                 gone, state=MachineState.ENDED, record=record, run_id="", launch_id="", labels={}
             )
 
+    def keeps(self, name: str) -> bool:
+        """It was launched to be kept: switched off, it stays."""
+        own = self._machines.get(name)
+        return own is not None and own.request is not None and own.request.keep
+
     def add(self, machine: Machine) -> Machine:
         """A machine that this supervisor did not ask for: another's, or a leftover."""
         with self._lock:

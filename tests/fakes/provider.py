@@ -56,13 +56,19 @@ from tests.fakes.secrets import KeptSecrets
 
 CLOUD = GceConfig(project="project-one", zones=(), shapes={}, store_url="gs://bucket-one/runs")
 PRICES = (0.10, 0.30)
+OFF_PRICE = 0.01  # of the disks of a machine that is switched off
 NO_ROOM_TAKEN = (MachineState.ENDED, MachineState.ASKED)
 
 
 def offers_in(zones: Iterable[str], provider: str = "local", shape: str = "cpu") -> tuple[Offer, ...]:
     """One spot and one on-demand offer for each zone, spot first."""
     return tuple(
-        Offer(Placement(provider, provider, zone, shape, spot), PRICES[0] if spot else PRICES[1], PRICES[1])
+        Offer(
+            Placement(provider, provider, zone, shape, spot),
+            PRICES[0] if spot else PRICES[1],
+            PRICES[1],
+            off_usd_per_h=OFF_PRICE,
+        )
         for spot in (True, False)
         for zone in zones
     )
@@ -94,6 +100,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.immortal: set[str] = set()  # released, yet never gone
         self.calls: Counter[str] = Counter()
         self.launches: list[LaunchRequest] = []
+        self.starts: list[LaunchRequest] = []
         self.releases: list[MachineRef] = []
         self._clock = clock
         self._lock = threading.RLock()
@@ -134,6 +141,26 @@ class FakeProvider(Misfortunes, KeptSecrets):
             if comes_up:
                 self._start(request)
             raise answer
+
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        with self._lock:
+            self.calls["start"] += 1
+            self.starts.append(request)
+            scripted = self._next_launches.pop(0) if self._next_launches else None
+            if scripted is None:
+                return self._start_again(request, ref)
+            answer, comes_up = scripted
+            if comes_up:
+                self._start_again(request, ref)
+            raise answer
+
+    def stop(self, ref: MachineRef) -> None:
+        with self._lock:
+            self.calls["stop"] += 1
+            self._refuse_if_down()
+            if self._match(ref) is not None:
+                own = self._machines[ref.name]
+                own.machine = replace(own.machine, state=MachineState.ENDED)
 
     def machines(self) -> MachineListing:
         with self._lock:
@@ -212,6 +239,30 @@ class FakeProvider(Misfortunes, KeptSecrets):
             raise AssertionError("a machine that was just started is there")
         return self._has_room(started)
 
+    def _start_again(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        self._refuse_if_down()
+        if ref.zone in self.unreachable:
+            raise ProviderUnavailable(f"zone {ref.zone} does not answer")
+        present = self._now(request.name)
+        same = present is not None and (present.supervisor_id, present.run_id) == (
+            request.supervisor_id,
+            request.run_id,
+        )
+        if present is None or not same:
+            raise LaunchRejected(f"there is no machine {request.name} of run {request.run_id}")
+        if present.launch_id == request.launch_id:
+            return self._has_room(present)
+        if present.state is not MachineState.ENDED:
+            raise ProviderUnavailable(f"{request.name} is not off yet")
+        self.refuse_secrets(request.secrets)
+        if self.room_s <= 0:
+            self._refuse_placement(request.placement)
+        own, self._born = self._machines[request.name], self._born + 1
+        own.room_at = self._clock.now() + self.room_s
+        own.up_at, own.taken_at, own.asked_to_stop = own.room_at + self.boot_s, None, False
+        own.machine, own.job, own.request = self._machine_of(request), dict(request.job), request
+        return self._has_room(self._now(request.name) or own.machine)
+
     def _has_room(self, machine: Machine) -> Machine:
         if machine.state is MachineState.ASKED:
             raise LaunchPending(f"the platform still looks for room for {machine.name}")
@@ -285,7 +336,11 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self._refuse_placement(own.request.placement)
         except LaunchFailed as error:
             self._refused[own.request.request_id] = error
-            return None
+            if own.request not in self.starts:
+                return None
+            own.machine = replace(own.machine, state=MachineState.ENDED)
+            self._machines[name] = own
+            return own.machine
         self._machines[name] = own
         own.machine = replace(own.machine, state=MachineState.STARTING)
         return self._now(name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Pointer
 from supervisor.contract.heartbeat import Beat, Exit, Pruned
-from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Kept, Pulse, Retiring, Try
 from supervisor.domain.causes import FIRST_SIGNAL, Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
@@ -26,7 +26,7 @@ from supervisor.domain.observation import (
     Verification,
     World,
 )
-from supervisor.domain.policies import Limits, Policy
+from supervisor.domain.policies import KeepRule, Limits, Policy
 from supervisor.domain.run import Counters, Files, Image, Moving, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
 from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, among, offers, placement, world
@@ -115,6 +115,7 @@ def _policy(draw: st.DrawFn) -> Policy:
         group=draw(among("", "sweep")),
         after=draw(among((), (), ("prepare",))),
         on_slow=draw(among("off", "move")),
+        keep=draw(among(KeepRule(), KeepRule(True), KeepRule(True, fallback="wait"))),
     )
 
 
@@ -162,7 +163,16 @@ def _retiring(draw: st.DrawFn) -> Retiring:
     number = draw(st.integers(1, 9))
     name = f"old-{number}"
     ref = Try(number, 1, f"1.{number}.1", name, placement(), NOW).ref
-    return Retiring(ref, f"1.{number}.1", NOW - 100, draw(among(NOW - 100, NOW + 100)))
+    item = Retiring(ref, f"1.{number}.1", NOW - 100, draw(among(NOW - 100, NOW + 100)))
+    return replace(item, kept=draw(among(None, None, *KEPT)))
+
+
+KEPT = [
+    Kept(placement(), NOW - 50, off_at, 0.01, refused_at, given_up=why)
+    for off_at in (None, NOW - 40)
+    for refused_at in (None, NOW - 2000)
+    for why in ("", "on request of ops")
+]
 
 
 def _part(draw: st.DrawFn, value: Callable[[], Any], *more: Unknown) -> Part[Any]:

@@ -31,7 +31,11 @@ def choices(draw: st.DrawFn) -> tuple[Run, World]:
     policy = replace(run.policy, zones=zones, shapes=shapes, allow_on_demand=draw(st.booleans()))
     cooling = draw(st.sets(st.sampled_from(offers(SHAPES))))
     records = {offer_key(offer.placement): ZoneRecord(1, NOW + 60, "no_capacity", "none left") for offer in cooling}
-    return replace(run, policy=policy), World(Knobs("s"), offers={"local": offers(SHAPES)}, zones=records)
+    # A run that keeps a machine requests nothing else: tests/lifecycle/test_keeping.py.
+    free = tuple(item for item in run.retiring if item.kept is None)
+    return replace(run, policy=policy, retiring=free), World(
+        Knobs("s"), offers={"local": offers(SHAPES)}, zones=records
+    )
 
 
 def good_zones(run: Run, world: World) -> set[str]:

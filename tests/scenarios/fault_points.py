@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
 from supervisor.ports.objectstore import Page, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
@@ -77,6 +77,17 @@ class StagedProvider(FakeProvider):
         self._requests[request.name] = request
         try:
             return super().launch(request)
+        finally:
+            self.machine_now(request.name)
+            if self.dies == "after-create":
+                raise SupervisorDied
+
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        if self.dies == "before-create":
+            raise SupervisorDied
+        self._requests[request.name] = request
+        try:
+            return super().start(request, ref)
         finally:
             self.machine_now(request.name)
             if self.dies == "after-create":

@@ -274,9 +274,9 @@ class Stage:
         self.agents.append(SimAgent(request, machine_id, up_at, plan, reach))
 
     def _left(self, provider: StagedProvider, name: str, after: str) -> None:
-        if after == "gone":
+        if after == "gone" and not provider.keeps(name):
             provider.lose(name)
-        elif after == "ended":
+        elif after in ("gone", "ended"):
             provider.end(name)
 
     def _push(self, run_id: str, raw: bytes) -> object:

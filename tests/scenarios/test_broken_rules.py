@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.attempt import Retiring
-from supervisor.domain.causes import CauseRule, rule_for
+from supervisor.domain.causes import Cause, CauseRule, rule_for
 from supervisor.domain.observation import World
 from supervisor.lifecycle.breaker import Breaker
 from supervisor.lifecycle.phases.teardown import with_host_users
@@ -87,6 +87,14 @@ def nobody_else(*_: object) -> tuple[str, ...]:
     return ()
 
 
+def never_kept(item: Retiring, *_: object, **__: object) -> Retiring:
+    return item
+
+
+def forgotten_after_a_refusal(run: object, *_: object) -> tuple[object, tuple[()]]:
+    return run, ()
+
+
 def a_closing_host_takes_runs(world: World, *others: object) -> World:
     return replace(with_host_users(world, *others), unread=world.unread)  # type: ignore[arg-type]
 
@@ -123,6 +131,12 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),
         ("groups/after-a-chain", "supervisor.lifecycle.offers.groups._after_others", no_second_signal),
         ("groups/another-limit", "supervisor.lifecycle.offers.groups.limit_of", lambda group: 3),
+        ("keep/same-machine", "supervisor.lifecycle.ending.ending.with_kept", never_kept),
+        ("keep/stock-out-then-new", "supervisor.lifecycle.phases.placing.before_start", no_second_signal),
+        ("keep/kept-too-long", "supervisor.lifecycle.ending.keeping._over", lambda *_: ""),
+        ("keep/disk-full", "supervisor.lifecycle.ending.keeping.KEEPS_MACHINE", frozenset(Cause)),
+        ("keep/start-refused", "supervisor.lifecycle.phases.launching.put_back", forgotten_after_a_refusal),
+        ("keep/budget", "supervisor.domain.attempt.Kept.disks_usd", lambda kept, now: 0.0),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip

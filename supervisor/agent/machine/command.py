@@ -179,11 +179,16 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_TENSORBOARD_DIR": folder.tensorboard,
         "SPOT_MACHINE": job.machine,
         "SPOT_MACHINE_DIR": folder.root,
+        "SPOT_KEEP_DIR": folder.kept if job.keep_machine else None,
     }
+    if job.keep_machine:
+        os.makedirs(folder.kept, exist_ok=True)
     if job.gpu_ids is not None:
         # By default CUDA orders cards by speed; this makes it use the driver's order.
         contract.update(CUDA_VISIBLE_DEVICES=",".join(job.gpu_ids), CUDA_DEVICE_ORDER="PCI_BUS_ID")
     env = environment(os.environ, {**job.env, **secrets}, contract, folder.python)
+    if job.keep_machine and job.in_image:  # the rest of the image's file system is new in each attempt
+        env.setdefault("XDG_CACHE_HOME", os.path.join(folder.kept, "cache"))
     if job.conda_env is not None:
         env = with_conda_env(job.conda_env, env)
     if job.venv is not None:

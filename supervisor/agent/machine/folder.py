@@ -119,6 +119,7 @@ class Job(NamedTuple):
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
     steps_from_zero: bool = False  # earlier attempts have counted their steps from 0
+    keep_machine: bool = False  # it is switched off, and the next attempt starts it again with its disks
     stays_after_success: bool = False  # the machine is kept for a person, so its agent stays
     stays_after_failure: bool = False
 
@@ -128,7 +129,8 @@ _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
     "tracker_url", "tracker_id", "group", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch", "setup",
 )  # fmt: skip
-_FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
+_STAYS = ("stays_after_success", "stays_after_failure", "keep_machine")
+_FLAGS = ("own_login", "relaunched", "steps_from_zero", "hang", *_STAYS)
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
@@ -241,6 +243,7 @@ class MachineFolder:
         self.incoming = os.path.join(work, "incoming")  # of results that are restored
         self.readback = os.path.join(work, "readback")  # made where results are checked by loading them
         self.threads = os.path.join(work, "threads")
+        self.kept = os.environ.get("SPOT_KEEP_DIR") or os.path.join(self.root, "kept")  # stays as long as the disk
         self.progress = os.path.join(work, "progress.jsonl")
         self.output = os.path.join(work, "output.log")
         self.stopping = os.path.join(work, "stopping")

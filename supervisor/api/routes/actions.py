@@ -39,7 +39,15 @@ from supervisor.domain.errors import CommandNotFound, InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
 from supervisor.services.reading.teardown import offered_verbs
-from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, retry, stop, write_off
+from supervisor.services.runs.actions import (
+    ApproveRequest,
+    WriteOffRequest,
+    approve,
+    delete_kept,
+    retry,
+    stop,
+    write_off,
+)
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply
@@ -109,6 +117,18 @@ async def retry_run(request: Request, run_id: str) -> Response:
     """Request the machine of a waiting run now, without the rest of its backoff. A run that waits for the answer of
     a person goes on."""
     return await _acted(request, run_id, retry(services_of(request).parts, caller_of(request)), None)
+
+
+@routes.on(
+    "POST /v1/runs/{run_id}/machine/delete",
+    Scope.WRITE,
+    {202: RunJson},
+    refuses=KEYED + "RUN_NOT_FOUND NOTHING_KEPT",
+    **WITH_KEY,
+)
+async def delete_kept_machine(request: Request, run_id: str) -> Response:
+    """Delete the machine that the run keeps switched off. A live run goes on from its checkpoint on a new one."""
+    return await _acted(request, run_id, delete_kept(caller_of(request)), None)
 
 
 @routes.on(

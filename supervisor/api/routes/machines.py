@@ -17,6 +17,7 @@ from supervisor.services.bases import requests as bases
 from supervisor.services.bases.requests import BaseList, BaseShown
 from supervisor.services.machines.gc import Collected, collect
 from supervisor.services.machines.gpus import GpuBack, GpuList
+from supervisor.services.machines.kept import KeptList, kept_json
 from supervisor.services.machines.machines import MachineList, machines_json
 from supervisor.services.reading.offers import (
     PriceList,
@@ -37,6 +38,14 @@ async def list_machines(request: Request, query: MachineParameters) -> MachineLi
     """List the machines that the provider sees now, and the use of each."""
     services = services_of(request)
     return await in_slow_thread(machines_json, services.parts, query.all)
+
+
+@routes.on("GET /v1/machines/kept", Scope.READ)
+async def list_kept_machines(request: Request) -> KeptList:
+    """List the machines that runs keep switched off for their next attempt (`keep: machine`). Without admin, those of
+    your own runs."""
+    services, caller = services_of(request), caller_of(request)
+    return await run_in_threadpool(kept_json, services.parts, caller)
 
 
 @routes.on("POST /v1/gc", Scope.ADMIN)

@@ -341,6 +341,23 @@ class RunSpec(Strict):
     on_success: Literal["release", "keep", "ask"] = "release"
     on_failure: Literal["release", "keep"] = "release"
     keep_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None
+    keep: Annotated[
+        Literal["no", "machine"],
+        Field(
+            description="`machine`: the machine is switched off when an attempt ends, and the next attempt starts it "
+            "again with its disks. Only on_success: release and on_failure: release go with it"
+        ),
+    ] = "no"
+    keep_wait_s: Annotated[
+        FiniteFloat, Field(ge=0, le=604_800, description="time to start a kept machine again, from the first refusal")
+    ] = 1200.0
+    keep_fallback: Annotated[
+        Literal["new", "wait"],
+        Field(description="after `keep_wait_s`. `new`: the kept machine is deleted and a new one is requested"),
+    ] = "new"
+    keep_for_s: Annotated[
+        FiniteFloat, Field(ge=60, le=2_592_000, description="how long a kept machine may be off; then it is deleted")
+    ] = 43_200.0
     on_reboot: Annotated[
         Literal["resume", "relaunch"],
         Field(

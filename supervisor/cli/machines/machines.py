@@ -11,12 +11,13 @@ from dataclasses import replace
 import click
 
 from supervisor.cli import output
-from supervisor.cli.client import Client, Json
-from supervisor.cli.exits import FAILED
+from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.exits import CONFLICT, FAILED, NOT_FOUND, CliError
 from supervisor.cli.options import output_options, yes_option
 from supervisor.cli.output import Table, safe
 from supervisor.cli.views.profile import meter_lines
 from supervisor.cli.views.runs import where
+from supervisor.domain.status import TERMINAL
 from supervisor.wording.figures import DASH, duration, money, plural
 
 MACHINES = Table(
@@ -42,6 +43,18 @@ GPUS = Table(
         "UUID": lambda gpu: safe(gpu["uuid"]),
         "STATE": lambda gpu: safe(gpu["state"]),
     },
+)
+KEPT = Table(
+    "machine",
+    {
+        "MACHINE": lambda machine: safe(machine["machine"]),
+        "WHERE": where,
+        "RUN": lambda machine: f"{safe(machine['run_id'])} ({safe(machine['run_status'])})",
+        "OFF": lambda machine: "no" if machine["off_since"] is None else f"since {safe(machine['off_since'])}",
+        "$/H": lambda machine: money(machine["usd_per_h"]),
+        "DELETED": lambda machine: "now" if machine["given_up"] else safe(machine["deleted_at"]),
+    },
+    spare=("OFF",),
 )
 MISSING_SHOWN = 3
 
@@ -177,3 +190,74 @@ def gpus(client: Client, form: str, back: str | None) -> None:
         for gpu in response["gpus"]:
             if gpu["set_aside"]:
                 output.note(f"When it works again: spot gpus --back {safe(gpu['uuid'])}")
+
+
+@click.group()
+def machine() -> None:
+    """Machines that runs keep switched off, with their disks, for their next attempt (`keep: machine`).
+
+    NAME is the name of the machine or the id of its run.
+    """
+
+
+@machine.command("ls")
+@output_options
+def machine_ls(client: Client, form: str) -> None:
+    """List the kept machines, with the price of their disks and the time of their deletion."""
+    response = client.get("/v1/machines/kept")
+    if not response["machines"] and form == "table":
+        output.note("No machine is kept. `keep: machine` in a spec keeps one: see docs/keep.md.")
+        return
+    if KEPT.show(response, response["machines"], form):
+        for kept in response["machines"]:
+            if kept["refusal"] and not kept["given_up"]:
+                output.note(f"{safe(kept['machine'])} could not be started: {safe(kept['refusal'])}")
+
+
+@machine.command("start")
+@click.argument("name")
+@output_options
+def machine_start(client: Client, form: str, name: str) -> None:
+    """Start it now for the next attempt of its run: a waiting run tries at once, an ended one is resumed."""
+    kept = _kept(client, name)
+    action = "resume" if kept["run_status"] in TERMINAL else "retry"
+    run = client.post(run_path(kept["run_id"], action), {})
+    output.show_run(run, form)
+
+
+@machine.command("stop")
+@click.argument("name")
+@yes_option()
+@output_options
+def machine_stop(client: Client, form: str, name: str, yes: bool) -> None:
+    """Stop the run that trains on it: its checkpoint is saved, then the machine is switched off and kept."""
+    if any(name in (kept["machine"], kept["run_id"]) for kept in client.get("/v1/machines/kept")["machines"]):
+        output.note(f"{safe(name)} is off, or being switched off: nothing was changed.")
+        return
+    run = client.get(run_path(name))
+    if client.get(run_path(name, "spec"))["spec"].get("keep") != "machine":
+        text = f"{safe(name)} keeps no machine: a stop would delete it. `spot stop {safe(name)}` stops the run."
+        raise CliError(text, CONFLICT, "NOTHING_KEPT")
+    output.confirm(f"Stop {safe(run['run_id'])} and switch its machine off?", yes)
+    output.show_run(client.post(run_path(name, "stop"), {}), form)
+
+
+@machine.command("rm")
+@click.argument("name")
+@yes_option()
+@output_options
+def machine_rm(client: Client, form: str, name: str, yes: bool) -> None:
+    """Delete a kept machine with its disks. Its run goes on from its checkpoint on a new one."""
+    kept = _kept(client, name)
+    output.confirm(f"Delete {safe(kept['machine'])} of {safe(kept['run_id'])} with its disks?", yes)
+    output.show_run(client.post(run_path(kept["run_id"], "machine/delete"), {}), form)
+
+
+def _kept(client: Client, name: str) -> Json:
+    """The kept machine of this name, or of this run. Raises CliError."""
+    machines = client.get("/v1/machines/kept")["machines"]
+    matching = [kept for kept in machines if name in (kept["machine"], kept["run_id"])]
+    if not matching:
+        text = f"No run keeps a machine of the name {safe(name)} switched off; `spot machine ls` lists them."
+        raise CliError(text, NOT_FOUND, "NOTHING_KEPT")
+    return dict(matching[0])

@@ -56,7 +56,7 @@ def _choice(field: str, flag: str, text: str, *words: str) -> Option:
     return _field(field, flag, text, type=click.Choice(words))
 
 
-def _switch(field: str, flag: str, text: str, value: bool = True) -> Option:
+def _switch(field: str, flag: str, text: str, value: bool | str = True) -> Option:
     return Option(field, (flag,), {"help": text, "is_flag": True}, field, lambda old, new: value)
 
 
@@ -133,6 +133,10 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _list("results", "--result", "Result that must exist; repeatable.", "GLOB", lambda path: {"path": path}),
         _choice("on_success", "--on-success", "What happens to the machine.", "release", "keep", "ask"),
         _choice("on_failure", "--on-failure", "The same after a final failure.", "release", "keep"),
+        _switch("keep", "--keep-machine", "Each attempt starts the same machine again.", "machine"),
+        _time("keep_wait_s", "--keep-wait", "Time to start it again (20m), from the first refusal."),
+        _choice("keep_fallback", "--keep-fallback", "After that: a new machine, or wait on.", "new", "wait"),
+        _time("keep_for_s", "--keep-for", "How long it may stay switched off (12h)."),
         _choice("on_reboot", "--on-reboot", "Who goes on after a reboot of a host by SSH.", "resume", "relaunch"),
         _time("keep_s", "--keep", "How long `keep` keeps the machine (30m, 2h)."),
     ),

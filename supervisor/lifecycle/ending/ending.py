@@ -34,6 +34,7 @@ from supervisor.lifecycle.decision import Decision, after_events, failed, moved,
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
 from supervisor.lifecycle.diagnosis.reading import of_end
 from supervisor.lifecycle.diagnosis.rules.table import KNOWN_ENDS
+from supervisor.lifecycle.ending.keeping import with_kept
 from supervisor.lifecycle.ending.retrying import changes_of_the_next, conditions, too_small, used_memory, with_once
 from supervisor.lifecycle.living.checkpoints import reached
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, refused_lately
@@ -191,6 +192,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
     )
     note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
     retiring = Retiring(closed.ref, closed.launch_id, now, now + end.overlap_s, note)
+    retiring = with_kept(retiring, run.policy.keep, closed, freed=end.freed, now=now)
     return replace(
         run,
         attempt=closed,
@@ -221,7 +223,7 @@ def newest_checkpoint(run: Run) -> int | None:
 
 def keep_machine(run: Run, setting: str, now: float) -> Run:
     """Where `on_success` or `on_failure` says `keep`, the machine may stay for `keep_s`, shown with its price."""
-    if setting != KEEP or not run.retiring or run.attempt is None:
+    if setting != KEEP or run.kept is not None or not run.retiring or run.attempt is None:
         return run
     until = now + run.policy.keep_s
     kept = tuple(

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain.actions import Release
-from supervisor.domain.attempt import Attempt, Retiring
-from supervisor.domain.events import EventKind
+from supervisor.domain.actions import Action, Release
+from supervisor.domain.attempt import Attempt, Retiring, billed_h
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
-from supervisor.domain.run import Run, attempt_of, billed_h
+from supervisor.domain.run import Run, attempt_of
 from supervisor.lifecycle.decision import Decision, new_event, soonest
+from supervisor.lifecycle.ending.keeping import followed, without_kept
 from supervisor.lifecycle.ending.machines import STOPPING_STATES, reading_text
 
 
 def retire(run: Run, obs: Observation, now: float) -> Decision:
     """What to do about `run.retiring`. No release on an Unknown. `parted` includes the run's own attempt."""
-    kept, events, releases, parted = [], [], [], []
+    kept: list[Retiring] = []
+    events: list[Event] = []
+    releases: list[Action] = []
+    parted: list[Attempt] = []
     before = run.retiring
     for item, part in zip(before, obs.retiring or (Unknown("not read"),) * len(before), strict=False):
         if item.bill is not None and not (isinstance(part, Absent) and item.bill.how is How.RELEASE):
@@ -30,13 +34,18 @@ def retire(run: Run, obs: Observation, now: float) -> Decision:
             kept.append(item)
             continue
         if isinstance(part, Absent):
-            text = f"Machine {item.ref.name} is gone."
+            text = f"{'Machine' if item.kept is None else 'The kept machine'} {item.ref.name} is gone."
             events.append(new_event(EventKind.MACHINE_RELEASED, text, machine=item.ref.name))
             run, gone = gone_for_good(run, item, now)
             parted += [] if gone is None else [gone]
             continue
         current = item
-        if isinstance(part, Seen):
+        if isinstance(part, Seen) and item.kept is not None:
+            current, news, actions = followed(run, item, item.kept, part.value, reading=_reading(part), now=now)
+            events += news
+            releases += actions
+            run, current = _observed(run, current, part.value, now)
+        elif isinstance(part, Seen):
             if now >= item.until or part.value.state == MachineState.ENDED:
                 releases.append(_release(item, part))
             run, current = _observed(run, item, part.value, now)
@@ -66,13 +75,18 @@ def _observed(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[R
 
 
 def _release(item: Retiring, part: Seen[Machine]) -> Release:
-    return Release(item.ref, item.launch_id, item.note, (f"listing: {reading_text(part)}",))
+    return Release(item.ref, item.launch_id, item.note, (_reading(part),))
+
+
+def _reading(part: Seen[Machine]) -> str:
+    return f"listing: {reading_text(part)}"
 
 
 def gone_for_good(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
     """(the run with what the machine has cost; its attempt, which has no machine any more). Where no tick saw it stop,
     it stopped at the tick that requested its release; where none did, that is unknown, and it is billed until now."""
     attempt, own = attempt_of(run, item)
+    run = run if item.kept is None else without_kept(run, item.kept, now)
     if attempt is None:
         return run, None
     gone = replace(attempt, gone_at=now)

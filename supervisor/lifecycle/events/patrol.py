@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, billed_h
 from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.run import Run, billed_h
+from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE, Status
 from supervisor.wording.end import loss_accepted
 from supervisor.wording.figures import age_text, clip, ended, money_text, plural

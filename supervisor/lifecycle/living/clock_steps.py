@@ -50,7 +50,9 @@ def _ahead(value: object, names: tuple[str, ...], now: float) -> list[str]:
 
 def _righted_item(item: Retiring, run: Run, world: World, now: float) -> Retiring:
     knobs = world.knobs
-    longest_s = max(run.policy.keep_s, knobs.ask_limit_s, knobs.notice_overlap_s)
+    longest_s = max(
+        run.policy.keep_s, run.policy.keep.for_s if item.kept else 0.0, knobs.ask_limit_s, knobs.notice_overlap_s
+    )
     ahead_s = item.since - now
     if ahead_s > TOLERANCE_S:  # both were written by the same clock
         item = replace(item, since=now, until=max(now, item.until - ahead_s))

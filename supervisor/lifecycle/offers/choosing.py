@@ -155,6 +155,8 @@ def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | 
 def _sorted_offers(run: Run, world: World, now: float) -> tuple[list[Offer], list[tuple[Offer, ZoneRecord]]]:
     """(offers that are not cooling, the best first; those that are, the soonest first, with their records)."""
     offers = _serving(ladder(run, world, now), run, now)
+    if run.kept is not None:
+        offers = [offer for offer in offers if offer.placement == run.kept[1].placement]
     good: list[Offer] = []
     cooling: list[tuple[Offer, ZoneRecord]] = []
     for offer in offers:
@@ -222,6 +224,9 @@ def _serving(offers: list[Offer], run: Run, now: float) -> list[Offer]:
 
 def _none_serves(run: Run, world: World, now: float) -> NoOffer:
     """The ladder is empty, or every offer of it was refused."""
+    if run.kept is not None:
+        place, retry_at = run.kept[1].placement, now + world.knobs.quota_retry_s
+        return NoOffer(retry_at, Cause.NO_CAPACITY, f"{place.zone} does not offer {place.shape}, its kept machine, now")
     if not ladder(run, world, now):
         retry_at = now + world.knobs.quota_retry_s
         return NoOffer(retry_at, Cause.NO_CAPACITY, "no zone of the settings offers this shape")

@@ -30,7 +30,8 @@ def request_key(run: Run) -> tuple[object, ...]:
     near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
     if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
         return (run.key,)
-    return run.providers, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
+    place = None if run.kept is None else run.kept[1].placement  # such a run requests nothing else
+    return run.providers, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals, place
 
 
 def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:

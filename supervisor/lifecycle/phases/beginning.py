@@ -34,6 +34,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         on_demand_usd_per_h=try_.on_demand_usd_per_h,
         code=run.policy.code,
         minimum_s=try_.minimum_s,
+        off_usd_per_h=try_.off_usd_per_h,
     )
     last = run.attempt
     retiring = tuple(

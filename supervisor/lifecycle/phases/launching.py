@@ -37,6 +37,7 @@ from supervisor.lifecycle.decision import Decision, after_events, moved, new_eve
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in
+from supervisor.lifecycle.ending.keeping import put_back
 from supervisor.lifecycle.living.beats import beat_of, identified, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start
 from supervisor.lifecycle.living.limits import machines_since, watched_since
@@ -155,7 +156,11 @@ def _keep_sending(run: Run, try_: Try, overdue_at: float, now: float) -> Decisio
 
 def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """The request has not ended in time: what it may still become is deleted. It is not sent again. Once nothing can
-    come of it and no machine is there, the next zone is tried. A request that was never sent is sent now."""
+    come of it and no machine is there, the next zone is tried. A request that was never sent is sent now. A kept
+    machine is not deleted for that: should it come up after all, it is switched off again."""
+    if try_.on is not None:
+        text = f"it did not start within {age_text(world.knobs.launch_timeout_s)}"
+        return _try_failed(run, try_, CreateFailed(try_.launch_id, Cause.NO_CAPACITY, text), world, now)
     if isinstance(obs.machine, Seen):
         if _queued(obs) and run.waiting.since is None:  # the wait in the queue was the run's wait for capacity
             run = replace(run, waiting=replace(run.waiting, since=try_.requested_at))
@@ -188,8 +193,9 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     text = f"No machine in {zone}: {failed.cause}. {failed.detail}"
     event = new_event(EventKind.TRY_FAILED, text, cause=failed.cause, zone=zone, launch_id=try_.launch_id)
     since = run.waiting.since if run.waiting.since is not None else now
-    ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail)
+    ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail, on=None)
     after = replace(run, try_=ended, waiting=replace(run.waiting, since=since))
+    after, news = put_back(after, try_, failed.cause, failed.detail, now)
     if failed.of_run:
         # This teaches nothing about the zone: other runs go on there. A person may fix it, so the run retries soon.
         pause_s = refused_pause_s(try_.number, world)
@@ -197,8 +203,11 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
         # Our own machines were faster than the listing. The pause is for a provider that contradicts its own listing.
         pause_s = min(2.0 ** min(try_.number - 1, 10), world.knobs.poll_interval_s)
     else:
-        return Decision(after, (event,), again=True, lessons=lessons_of(failed, try_.placement, world, now))
-    return after_events((event,), wait(after, NoOffer(now + pause_s, failed.cause, failed.detail), now))
+        # The refusal of one machine's start says nothing about the zone; a lack of capacity does.
+        is_of_machine = try_.on is not None and failed.cause == Cause.LAUNCH_REJECTED
+        lessons = () if is_of_machine else lessons_of(failed, try_.placement, world, now)
+        return Decision(after, (event, *news), again=True, lessons=lessons)
+    return after_events((event, *news), wait(after, NoOffer(now + pause_s, failed.cause, failed.detail), now))
 
 
 # --- a machine --------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from supervisor.lifecycle.decision import (
     unchanged,
     unread,
 )
+from supervisor.lifecycle.ending.keeping import before_start, fallback_at, started
 from supervisor.lifecycle.ending.retiring import next_due
 from supervisor.lifecycle.living.beats import beat_of
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
@@ -79,6 +80,9 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 
 def _place_now(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    first = before_start(run, obs, world, now)
+    if first is not None:
+        return first
     choice = place_of(run, world, now)
     if _requests_nothing(choice) and run.status != Status.RECOVERING:
         return _without_offer(run, choice, world, now)  # a recovering run first checks whether its work was done
@@ -179,7 +183,9 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     if why.until is None and run.status == Status.WAITING and run.next_at is None and _is_the_same(run, why):
         return unchanged(run, check_after=next_limit_at(run, now))
     placed = _in_queue(run, now) if queued else _out_of_queue(run, now)
-    after = replace(placed, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
+    after = replace(
+        placed, next_at=soonest(why.until, fallback_at(run, now)), cause=why.cause, detail=why.detail, hold=""
+    )
     events: tuple[Event, ...] = ()
     reason = why.stopped or why.cause
     earlier = tuple(each for each in run.waiting.reasons if each != reason)
@@ -205,6 +211,7 @@ def _is_the_same(run: Run, why: NoOffer) -> bool:
 
 def _waiting_text(run: Run, why: NoOffer) -> str:
     billed = "The old machine is still to be released" if run.retiring else "Nothing is billed"
+    billed = "Its machine is kept" if run.kept is not None else billed
     if why.cause == Cause.QUOTA:
         return f"Needs you: {why.detail}. {billed}. Raise the quota, or allow another region."
     if why.cause in NO_GPU:
@@ -270,7 +277,7 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     """The row of the try is committed before the cloud is called. The Launch is derived again until it is answered."""
     if run.cause in OWN_WAITS:  # from here on the run waits for the platform
         run = replace(_out_of_queue(run, now), cause=None, detail="")
-    try_ = next_try(run, offer, world, now)
+    run, try_ = started(run, next_try(run, offer, world, now), now)
     place = offer.placement
     placed = replace(
         run,
@@ -285,7 +292,8 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     escalation = escalation_text(run, now)
     which = f"attempt {try_.attempt}, try {try_.number}" + (f"; {escalation}" if escalation else "")
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
-    text = f"Requesting {place.shape} {market} in {zone} ({which})."
+    what = f"Requesting {place.shape} {market}" if try_.on is None else f"Starting the kept machine {try_.machine_name}"
+    text = f"{what} in {zone} ({which})."
     event = new_event(
         EventKind.LAUNCHING, text, zone=place.zone, shape=place.shape, spot=place.spot, launch_id=try_.launch_id
     )
@@ -308,6 +316,7 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
         price_usd_per_h=offer.price_usd_per_h,
         on_demand_usd_per_h=offer.on_demand_usd_per_h,
         minimum_s=offer.minimum_s,
+        off_usd_per_h=offer.off_usd_per_h,
     )
 
 

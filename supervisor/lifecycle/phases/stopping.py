@@ -21,6 +21,7 @@ from supervisor.lifecycle.diagnosis.diagnose import diagnose
 from supervisor.lifecycle.diagnosis.reading import of_end
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, ended_event
+from supervisor.lifecycle.ending.keeping import is_settled, put_back
 from supervisor.lifecycle.living.beats import beat_of, lasting_metric, with_beat
 from supervisor.lifecycle.living.limits import limit_passed, machines_since
 from supervisor.lifecycle.living.overriding import done_of, finish_done_work, is_torn
@@ -80,7 +81,7 @@ def stop(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return _stop_agent(run, obs, world, now)
     if run.open_try is not None:
         return _await_create(run, run.open_try, obs, world, now)
-    return unchanged(run) if run.retiring else _end(run, now)
+    return _end(run, now) if is_settled(run) else unchanged(run)
 
 
 def _await_create(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
@@ -89,18 +90,27 @@ def _await_create(run: Run, try_: Try, obs: Observation, world: World, now: floa
     refused = isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id
     if isinstance(obs.machine, Seen) and obs.machine.value.state != MachineState.ASKED:
         return obtain(run, try_, obs.machine.value.machine_id, now)
-    if isinstance(obs.machine, Seen) and not refused:
+    if isinstance(obs.machine, Seen) and not refused and try_.on is None:
         if isinstance(obs.baton, Unknown) and not is_torn(obs.baton):  # it may say that the work is done
             return unchanged(run)
         return cancel_request(run, try_, obs, f"stop requested by {run.stop.actor}")
     settled_at = machines_since(world, try_.placement, try_.requested_at, now) + CREATE_SETTLED_S
     settled = isinstance(obs.machine, Absent) and now >= settled_at
+    if try_.on is not None:  # a kept machine goes back to those that are off: it is switched off if it comes up yet
+        is_over = refused or (isinstance(obs.machine, Seen | Absent) and now >= settled_at)
+        return _end_start(run, try_, now) if is_over else unchanged(run, check_after=settled_at)
     if settled and unread(obs, LOOKUP):
         return unchanged(run, wants=frozenset({LOOKUP}))
     if refused or (settled and isinstance(obs.lookup, Absent)):
         ended = replace(try_, ended_at=now, outcome=Cause.STOP_REQUESTED, detail="stopped before a machine came")
         return Decision(replace(run, try_=ended), again=True)
     return unchanged(run, check_after=settled_at)
+
+
+def _end_start(run: Run, try_: Try, now: float) -> Decision:
+    ended = replace(try_, ended_at=now, outcome=Cause.STOP_REQUESTED, detail="stopped before it was started", on=None)
+    after, events = put_back(replace(run, try_=ended), try_, Cause.STOP_REQUESTED, ended.detail, now)
+    return Decision(after, events, again=True)
 
 
 def cancel_request(run: Run, try_: Try, obs: Observation, reason: str) -> Decision:

@@ -75,7 +75,9 @@ def _with_new_bill(run: Run, world: World, now: float) -> Run:
             return run
         retiring.append(Retiring(attempt.ref, attempt.launch_id, now, now))
     retiring = [
-        replace(item, until=now, note="awaiting approval", bill=bill) if item.launch_id == attempt.launch_id else item
+        replace(item, until=now, note="awaiting approval", bill=bill, kept=None)
+        if item.launch_id == attempt.launch_id
+        else item
         for item in retiring
     ]
     return replace(run, retiring=tuple(retiring), kept_until=None, approval=None)

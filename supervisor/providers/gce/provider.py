@@ -29,8 +29,18 @@ from supervisor.providers.gce.calls.errors import ApiError, as_unavailable
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines.instance import refuse_secrets, secret_problem
+from supervisor.providers.gce.machines.keeping import Keeper
 from supervisor.providers.gce.machines.launching import Launcher, PayloadUpload
-from supervisor.providers.gce.machines.machine import ENDS, STATES, Item, Listing, machine_of, shape_names_of
+from supervisor.providers.gce.machines.machine import (
+    ENDS,
+    STARTED_LABEL,
+    STATES,
+    Item,
+    Listing,
+    epoch_s,
+    machine_of,
+    shape_names_of,
+)
 from supervisor.providers.gce.machines.records import Records
 from supervisor.providers.gce.machines.releasing import Releaser
 from supervisor.providers.gce.prices.machine_facts import gpus
@@ -79,6 +89,7 @@ class GceProvider:
         self._releaser = Releaser(compute, self._threads)
         self._upload = PayloadUpload(objects, agent_path, clock.monotonic)
         self._launcher = Launcher(config, compute, self._records, self._upload, clock=clock, pause=pause)
+        self._keeper = Keeper(config, compute, self._launcher, self._upload)
         self._advice = CapacityAdvice(config, self._offers, compute, self._threads, clock.monotonic)
         self._registries = Registries(self._authorization)
 
@@ -117,6 +128,13 @@ class GceProvider:
         self._advice.refresh_soon()
         return self._launcher.launch(request)
 
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        self._refuse(request)
+        return self._keeper.start(request, ref)
+
+    def stop(self, ref: MachineRef) -> None:
+        self._keeper.stop(ref)
+
     def _refuse(self, request: LaunchRequest) -> None:
         """LaunchRejected for a placement that the settings do not offer, and for secrets that no machine can read."""
         place = request.placement
@@ -127,6 +145,8 @@ class GceProvider:
     def machines(self) -> MachineListing:
         with as_unavailable("the list of machines"):
             instances = self._listing.read()
+        for _, item in instances.items:
+            self._note_start(item)
         # The operations are read after the listing: they include the end of every machine that it shows as ended.
         ended_zones = sorted({zone for zone, item in instances.items if _ends(item) and _has_supervisor(item)})
         zones = [zone for zone in dict.fromkeys((*self._zones, *ended_zones)) if zone not in instances.unreachable]
@@ -149,6 +169,7 @@ class GceProvider:
         with as_unavailable(f"machine {ref.name}"):
             item = self._compute.get(ref.zone, ref.name)
             if item is not None and (not ref.machine_id or str(item["id"]) == ref.machine_id):
+                self._note_start(item)
                 if _ends(item) and self._records.end(str(item["id"])) is None:
                     self._records.read_machine(ref.zone, str(item["id"]))
                 return self._machine(ref.zone, item)
@@ -185,6 +206,10 @@ class GceProvider:
         # Google may still list the reason: until then the machine is ending.
         may_come = self._records.may_come(machine.machine_id)
         return replace(machine, state=MachineState.ENDING) if may_come else machine
+
+    def _note_start(self, item: Item) -> None:
+        if STARTED_LABEL in (item.get("labels") or {}):
+            self._records.started_again(str(item["id"]), epoch_s(item.get("lastStartTimestamp")))
 
     def _lacks_reason(self, machine: Machine) -> bool:
         """A machine of some supervisor ends, and the reason is unknown."""

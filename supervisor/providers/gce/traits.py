@@ -37,6 +37,7 @@ TRAITS = Traits(
     log_service="Cloud Logging",
     log_keeps="machines that were started with gce_serial_logging = true",
     price_setting="gce_prices",
+    keeps=True,
     removal="gcloud compute instances delete {name} --zone={zone} --project={account}",
 )
 

@@ -27,4 +27,5 @@ TRAITS = Traits(
     irreplaceable=False,
     meter="nothing is billed",
     price_setting="local_prices",
+    keeps=True,
 )

@@ -90,6 +90,15 @@ class SshProvider:
         return ""  # only the driver's tools on the host know the type of its cards
 
     def launch(self, request: LaunchRequest) -> Machine:
+        return self._begin("launch", request)
+
+    def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:
+        return self._begin("start_again", request)
+
+    def stop(self, ref: MachineRef) -> None:
+        self._call(ref, "switch_off")
+
+    def _begin(self, operation: str, request: LaunchRequest) -> Machine:
         if request.placement not in {offer.placement for offer in self._offers}:
             raise LaunchRejected(f"{request.placement.shape} on {request.placement.zone} is not in the settings")
         values, unreadable = self._secrets(request)
@@ -102,7 +111,7 @@ class SshProvider:
         }
         host = self._host(request.placement.zone)
         try:
-            machine = machine_of(host.call("launch", call)["machine"])
+            machine = machine_of(host.call(operation, call)["machine"])
             self._readings.prove_detached(request)
             return machine
         except LaunchRejected as error:
@@ -211,7 +220,7 @@ class SshProvider:
 
     def _left(self, answer: Answer) -> int:
         """How many more machines fit on this host."""
-        living = sum(values["state"] != MachineState.ENDED for values in answer["machines"])
+        living = sum(values["state"] not in (MachineState.ENDED, MachineState.ASKED) for values in answer["machines"])
         limits = [] if self._most is None else [self._most - living - len(answer["unreadable"])]
         needed = [count for count in self._settings.ssh_gpus.values() if count]
         if needed and answer["cards_left"] is not None:

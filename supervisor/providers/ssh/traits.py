@@ -27,4 +27,5 @@ TRAITS = Traits(
     meter="nothing stops the meter of a host by itself: what it costs ends where its owner ends it",
     price_setting="ssh_prices",
     relaunches=True,
+    keeps=True,
 )

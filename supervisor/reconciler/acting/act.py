@@ -30,6 +30,7 @@ from supervisor.domain.actions import (
     ReadMeter,
     Release,
     StopMeter,
+    SwitchOff,
 )
 from supervisor.domain.machines import Placement
 from supervisor.domain.run import Run
@@ -41,6 +42,7 @@ from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.acting import batonwork
 from supervisor.reconciler.acting.endings import Endings
 from supervisor.reconciler.acting.launches import Launcher, Paces
+from supervisor.reconciler.fleet import keeper_of
 from supervisor.reconciler.outcomes import Outcomes
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
@@ -215,6 +217,8 @@ class Actor:
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
             case ForgetHome():
                 self._forget_home(run)
+            case SwitchOff():
+                keeper_of(self.providers, action.ref.provider).stop(action.ref)
             case PublishCheckpoint():
                 self.publishers[action.ref.provider](action.ref, action.checkpoint_at, action.unsaved_s)
             case _:
@@ -231,7 +235,7 @@ class Actor:
 def _provider_called(run: Run | None, action: Action) -> str:
     """ "" = this action calls none."""
     match action:
-        case Release() | AskAgentToStop() | StopMeter() | ReadMeter() | PublishCheckpoint():
+        case Release() | AskAgentToStop() | StopMeter() | ReadMeter() | PublishCheckpoint() | SwitchOff():
             return action.ref.provider
         case Launch():
             return action.try_.placement.provider
@@ -245,7 +249,7 @@ def _name(run: Run | None, action: Action) -> tuple[object, ...]:
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
     subject = ""
     match action:
-        case Release() | AskAgentToStop() | ReadMeter() | PublishCheckpoint():
+        case Release() | AskAgentToStop() | ReadMeter() | PublishCheckpoint() | SwitchOff():
             subject = action.ref.name
         case StopMeter():
             subject = f"{action.ref.name} {action.verb}"

@@ -35,7 +35,7 @@ from supervisor.ports.provider import (
 )
 from supervisor.ports.store import Lease, Store
 from supervisor.reconciler.acting import batonwork
-from supervisor.reconciler.fleet import provider_of
+from supervisor.reconciler.fleet import keeper_of, provider_of
 from supervisor.reconciler.observing.readers import read_baton, read_stop
 from supervisor.reconciler.outcomes import Outcomes
 
@@ -106,8 +106,12 @@ class Launcher:
             return
         if store_url is not None:
             request = replace(request, job={**request.job, "store_url": store_url})
+        request = replace(request, repeated=not first)
         try:
-            provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
+            if try_.on is not None:
+                keeper_of(self.providers, try_.placement.provider).start(request, try_.on.ref)
+            else:
+                provider_of(self.providers, try_.placement.provider).launch(request)
         except LaunchFailed as error:
             text = refusal_detail(error.code, str(error))
             self.outcomes.create_failed(
@@ -215,6 +219,7 @@ def launch_request(
         "quiet_s": run.policy.stall.quiet_s,
         "watch": spec.get("watch") or {},
         "steps_from_zero": run.from_zero,
+        "keep_machine": run.policy.keep.machine,
         "stays_after_success": run.policy.on_success != "release" or run.policy.require_pull,
         "stays_after_failure": run.policy.on_failure != "release",
         **{name: value for name, value in asdict(paces).items() if name != "poll_interval_s"},
@@ -234,6 +239,7 @@ def launch_request(
         timed_out=run.counters.timed_out,
         out_of_memory=run.counters.out_of_memory,
         memory_bytes=run.counters.memory_bytes,
+        keep=run.policy.keep.machine,
     )
 
 

@@ -8,13 +8,13 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id
 from supervisor.domain.attempt import Attempt, Retiring, Try
-from supervisor.domain.machines import Away, Machine, MachineRef
+from supervisor.domain.machines import Away, Machine, MachineRef, MachineState
 from supervisor.domain.observation import (
     LATE_LISTING,
     LISTING,
@@ -71,8 +71,9 @@ class Observations:
         machine: Part[Machine] = NOT_READ
         if try_ is not None and run.open_try is not None:
             there_at = _obtained_at(run.attempt, try_.launch_id) or _settled_at(try_, beat, self.now)
+            starts = try_.on is not None and run.live_attempt is None
             machine = unless_written_off(
-                self.machine(try_.ref, try_.launch_id, there_at), try_.launch_id, run.written_off
+                self.machine(try_.ref, try_.launch_id, there_at, starts=starts), try_.launch_id, run.written_off
             )
         return Observation(
             machine=machine,
@@ -90,13 +91,18 @@ class Observations:
 
     def _retiring(self, run: Run, item: Retiring) -> Part[Machine]:
         there_at = _obtained_at(item.attempt or run.attempt, item.launch_id)
-        return unless_written_off(self.machine(item.ref, item.launch_id, there_at), item.launch_id, run.written_off)
+        # A kept machine may carry the launch of a start that failed.
+        launch_id = item.launch_id if item.kept is None else None
+        return unless_written_off(self.machine(item.ref, launch_id, there_at), item.launch_id, run.written_off)
 
     # --- machines -----------------------------------------------------------------------------------------------------
 
-    def machine(self, ref: MachineRef, launch_id: str, there_at: float | None = None) -> Part[Machine]:
+    def machine(
+        self, ref: MachineRef, launch_id: str | None, there_at: float | None = None, *, starts: bool = False
+    ) -> Part[Machine]:
         """`there_at`: a listing that was requested later, and does not contain the machine, says that it is absent;
-        None = no late listing says so."""
+        None = no late listing says so. `launch_id` None: whichever launch it carries. `starts`: this launch starts a
+        machine again, which carries an earlier launch until then: it is requested, whatever it does meanwhile."""
         report = self.snapshot.listings.get(ref.provider)
         if report is None:
             return Unknown(f"provider {ref.provider} is not in the settings")
@@ -113,7 +119,10 @@ class Observations:
             return Unknown(f"it may have appeared since the listing, which is {late_s:.0f} s old")
         if machine is None:
             return Absent(age_s, LATE_LISTING if late_s > 0 else LISTING)
-        if machine.supervisor_id != self.supervisor_id or machine.launch_id != launch_id:
+        ours = machine.supervisor_id == self.supervisor_id
+        if ours and starts and machine.launch_id != launch_id:
+            return Seen(replace(machine, state=MachineState.ASKED), age_s, LISTING)
+        if not ours or launch_id not in (None, machine.launch_id):
             return Unknown(f"a machine named {ref.name} belongs to another launch", taken=True)
         return Seen(machine, age_s, LISTING)
 

@@ -178,6 +178,7 @@ def look(parts: Parts) -> Sighting:
     unread = {zone for listing in listings.values() for zone in listing.unreachable}
     unread |= {c.zone for c in run_claims if c.provider not in listings or listings[c.provider].unread(c.zone)}
     listed = {(seen.machine.run_id, seen.machine.launch_id) for seen in machines if seen.ours}
+    listed |= {(seen.verdict.claim.run_id, seen.verdict.claim.launch_id) for seen in machines if seen.verdict.claim}
     missing = tuple(
         claim
         for claim in run_claims
@@ -266,6 +267,9 @@ def account_view(parts: Parts, provider: str, account: Account) -> AccountJson:
 def usd_now(seen: SeenMachine) -> float | None:
     """What it costs per hour now: nothing while the platform still looks for capacity. None = unknown, as for a stopped
     machine, whose disk alone is billed."""
+    claim = seen.verdict.claim
+    if claim is not None and claim.whole and seen.machine.state in (MachineState.ASKED, MachineState.ENDED):
+        return claim.price_usd_per_h
     if seen.machine.state is MachineState.ASKED:
         return 0.0
     return None if seen.machine.state is MachineState.ENDED else seen.price_usd_per_h

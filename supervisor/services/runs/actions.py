@@ -21,6 +21,7 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     ApprovalMismatch,
+    NothingKept,
     NothingToApprove,
     NothingToRetry,
     PullMismatch,
@@ -33,6 +34,7 @@ from supervisor.domain.observation import World
 from supervisor.domain.run import Approval, Run, StopRequest, Waiting, WriteOff
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.decision import moved
+from supervisor.lifecycle.ending.keeping import give_up
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.ports.provider import ProviderUnavailable, Responded
@@ -76,6 +78,25 @@ def retry(parts: Parts, caller: Caller) -> Action:
         return replace(run, next_at=None, refusals=kept), event
 
     return Action(update, "no retry was scheduled")
+
+
+def delete_kept(caller: Caller) -> Action:
+    """The kept machine of the run is deleted; a live run goes on from its checkpoint on a new one. Changes nothing
+    where it is being deleted already. Raises NothingKept."""
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        if run.kept is None:
+            where = "its machine is in use" if run.has_machine else "it has no machine"
+            raise NothingKept(f"{run.run_id} keeps no machine that is off: {where}. Nothing was deleted.", {})
+        item, kept = run.kept
+        if kept.given_up:
+            return None
+        after, _ = give_up(run, f"on request of {caller.actor}", now)
+        values = {"machine": item.ref.name}, {"machine": None}
+        text = f"{caller.actor} requested to delete the kept machine {item.ref.name}."
+        return replace(after, next_at=None), caller.changed(EventKind.MACHINE_KEPT, text, *values)
+
+    return Action(update, "nothing was deleted")
 
 
 def _end_cooldowns(parts: Parts, run: Run, now: float) -> None:

@@ -32,7 +32,7 @@ from supervisor.domain.errors import (
     UnknownPrice,
 )
 from supervisor.domain.machines import Offer
-from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.domain.policies import KeepRule, Limits, Policy, ResultRule
 from supervisor.lifecycle.offers.ladder import bounds
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
@@ -42,6 +42,7 @@ from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, sh
 
 REQUIRE = "require"  # of same_region
 RELAUNCH = "relaunch"  # of on_reboot
+KEEPS = "machine"  # of keep
 KEEP_S = 3600.0  # how long a machine is kept if `keep` is set and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
 NEXT_BEFORE_DEADLINE = "next_provider_before_deadline_s"
@@ -86,6 +87,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         _check_job(spec, traits)
     _check_reboot(spec, parts, names)
     _with_base(spec, parts)
+    _check_keep(spec, parts, names)
     policy = _filled(spec, parts)
     if policy.max_parallel is not None and not policy.group:
         text = "max_parallel limits the runs of a group, and the spec names no group. Nothing was stored."
@@ -220,8 +222,36 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         max_parallel=spec.get("max_parallel"),
         after=tuple(spec.get("after", ())),
         on_slow=spec.get("on_slow", "off"),
+        keep=_keep_rule(spec),
         watch=tuple(policies.MetricRule(name, **wants) for name, wants in spec.get("watch", {}).items()),
     )
+
+
+def _keep_rule(spec: Spec) -> KeepRule:
+    names = {"wait_s": "keep_wait_s", "fallback": "keep_fallback", "for_s": "keep_for_s"}
+    given = {field: spec[name] for field, name in names.items() if name in spec}
+    return KeepRule(machine=spec.get("keep") == KEEPS, **given)
+
+
+def _check_keep(spec: Spec, parts: Parts, names: Sequence[str]) -> None:
+    """Every machine of the run can be started again, and nothing else keeps it."""
+    if spec.get("keep") != KEEPS:
+        unused = [name for name in ("keep_wait_s", "keep_fallback", "keep_for_s") if name in spec]
+        if unused:
+            text = f"{', '.join(unused)} has no effect without keep: machine. Nothing was stored."
+            raise InvalidRequest(text, {}, [(f"#/spec/{name}", "has no effect without keep") for name in unused])
+        return
+    unable = [name for name in names if not parts.traits(name).keeps]
+    if unable:
+        text = f"Machines of {', '.join(unable)} cannot be switched off and started again with their disks, so keep: "
+        text += "machine is not possible there. The run goes on from its checkpoint on a new machine. Nothing was "
+        raise InvalidRequest(text + "stored.", {}, [("#/spec/keep", f"is not possible on {', '.join(unable)}")])
+    others = [name for name in ("on_success", "on_failure") if spec.get(name, "release") != "release"]
+    others += ["require_pull"] if spec.get("require_pull") else []
+    if others:
+        text = f"keep: machine switches the machine off, and {', '.join(others)} keeps it running. Leave one out. "
+        refusals = [(f"#/spec/{name}", "is not possible together with keep: machine") for name in others]
+        raise InvalidRequest(text + "Nothing was stored.", {}, refusals)
 
 
 def _result(rule: Mapping[str, Any]) -> ResultRule:

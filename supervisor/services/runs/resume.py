@@ -238,8 +238,11 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         stop_consumed=stop_consumed or run.stop_consumed,
         approval=None,
         kept_until=None,
-        # A machine that was kept for inspection is released now.
-        retiring=tuple(replace(item, until=min(item.until, now)) for item in run.retiring),
+        # A machine that was kept for inspection is released now; `keep: machine` starts it again.
+        retiring=tuple(
+            item if item.kept is not None and policy.keep.machine else replace(item, until=min(item.until, now))
+            for item in run.retiring
+        ),
         training_s=0.0,
         money=replace(run.money, budget_from_usd=run.money.cost_usd),
         settled=False,

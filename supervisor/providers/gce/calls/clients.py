@@ -77,6 +77,11 @@ class Compute:
         """The operation."""
         return _named(self._call("instances", "delete_unary", zone=zone, instance=name, request_id=request_id))
 
+    def change(self, zone: str, name: str, verb: str, body: Json | None, **query: str | int) -> Json:
+        """The operation of a verb of one machine, such as `start`. The request id in `query` makes it safe to
+        repeat."""
+        return _named(self._send("POST", self._url(f"zones/{zone}/instances/{name}/{verb}"), query, body))
+
     def operation(self, zone: str, name: str) -> Json:
         return _named(self._call("operations", "get", GET_S, zone=zone, operation=name))
 

@@ -57,6 +57,10 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
         "compute.disks.useReadOnly": "the disk of a prepared machine cannot be read",
     },
     "cloud_logging": {"logging.logEntries.list": "consoles of machines that do not exist any more cannot be read"},
+    "keep": {
+        "compute.instances.start": "a run with `keep: machine` cannot start its machine again",
+        "compute.instances.stop": "a run with `keep: machine` cannot switch its machine off",
+    },
     "preempt": {"compute.instances.simulateMaintenanceEvent": "`spot dev preempt` cannot preempt a machine"},
 }
 # Used at every start of a machine or check of the doctor; the other groups depend on a setting or a command.

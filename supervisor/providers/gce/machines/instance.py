@@ -162,7 +162,7 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
     shortest, longest = RUN_S
     scheduling: dict[str, Any] = {
         "provisioningModel": "SPOT" if spot else "STANDARD",
-        "instanceTerminationAction": "DELETE",
+        "instanceTerminationAction": "STOP" if request.keep else "DELETE",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
         "maxRunDuration": {"seconds": str(int(min(longest, max(shortest, request.machine_max_s))))},
@@ -256,6 +256,8 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, payload: 
         items["spot-base"] = "true"
     if request.prepares:
         items["spot-prepares"] = request.prepares
+    if request.keep:
+        items["spot-keep"] = "true"
     if request.job.get("conda_env"):
         items["spot-conda-env"] = str(request.job["conda_env"])
     if config.storage_endpoint:

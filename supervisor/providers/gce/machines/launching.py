@@ -114,14 +114,14 @@ class Launcher:
     def launch(self, request: LaunchRequest) -> Machine:
         """As Provider.launch of ports/provider.py."""
         zone, sent = request.placement.zone, self._sent(request)
-        with self._wait_limit_s() as limit_s:
+        with self.wait_limit_s() as limit_s:
             end = self._clock.monotonic() + limit_s
             try:
                 operation = self._inserted(request, sent)
             except LaunchFailed as refusal:
                 return self.unless_present(request, refusal)
             try:
-                operation = self._ended(zone, operation, end)
+                operation = self.ended(zone, operation, end)
             except ApiError as error:
                 if not error.transient:
                     sent.operation = ""  # the same insert, repeated, responds with its operation too
@@ -132,6 +132,9 @@ class Launcher:
         if any(upper_snake(str(failure.get("code", ""))) == EXISTS for failure in failures):
             return self._adopt(request)
         raise failure_of_operation(failures, request.placement.region)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
 
     def unless_present(self, request: LaunchRequest, refusal: LaunchFailed) -> Machine:
         """The machine of this launch, if an earlier call created it. Otherwise raises `refusal`, or ProviderUnavailable
@@ -202,7 +205,7 @@ class Launcher:
             return machine
         raise ProviderUnavailable(f"{request.name} was requested, and the result cannot be read: {error}") from error
 
-    def _ended(self, zone: str, operation: Operation, end: float) -> Operation:
+    def ended(self, zone: str, operation: Operation, end: float) -> Operation:
         """The operation when it is done. `end`: the limit of the wait, monotonic. ApiError, LaunchPending."""
         backoff_s = FIRST_BACKOFF_S
         while operation.get("status") != "DONE":
@@ -214,7 +217,7 @@ class Launcher:
         return operation
 
     @contextmanager
-    def _wait_limit_s(self) -> Iterator[float]:
+    def wait_limit_s(self) -> Iterator[float]:
         """How long this call may wait: a thousand launches at the same time must not queue behind each other."""
         with self._lock:
             self._waiting += 1

@@ -41,9 +41,11 @@ STATES: Mapping[str, MachineState] = {
 ENDS = (MachineState.ENDING, MachineState.ENDED)
 GOING = frozenset({"STOPPING", "DEPROVISIONING", "SUSPENDING"})  # Google refuses a delete, or it is in progress
 PAGE = 500
+STARTED_LABEL = "spot-last-start"  # of a kept machine: its last start when its labels got the present launch
 EMPTY = "NO_RESULTS_ON_PAGE"
 FIELDS = (
-    "id,name,status,statusMessage,labels,creationTimestamp,machineType,scheduling/provisioningModel,"
+    "id,name,status,statusMessage,labels,creationTimestamp,lastStartTimestamp,machineType,"
+    "scheduling/provisioningModel,"
     "guestAccelerators(acceleratorType,acceleratorCount)"
 )
 MASK = f"nextPageToken,unreachables,warning/code,items/*/warning/code,items/*/instances({FIELDS})"
@@ -121,6 +123,8 @@ def machine_of(
         labels = {**labels, LAUNCH_LABEL: launch_id}
     status = str(item.get("status", ""))
     state = STATES.get(status, MachineState.UP)  # a status of a later API: the machine exists, and nothing follows
+    if state is MachineState.ENDED and is_prepared(item):
+        state = MachineState.ASKED
     details = [status, word if state in ENDS else "", str(item.get("statusMessage") or "")]
     shape = shape_words(item)
     return Machine(
@@ -138,6 +142,16 @@ def machine_of(
         shape=shape_names.get(shape, shape),
         spot=_is_spot(item),
     )
+
+
+def started_digits(item: Item) -> str:
+    """When it was started last, in the letters of a label."""
+    return re.sub(r"\D", "", str(item.get("lastStartTimestamp") or "")) or "never"
+
+
+def is_prepared(item: Item) -> bool:
+    """It is to be started again for the launch in its labels, and has not been started since."""
+    return (item.get("labels") or {}).get(STARTED_LABEL) == started_digits(item)
 
 
 def shape_words(item: Item) -> str:

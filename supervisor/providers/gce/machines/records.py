@@ -49,6 +49,7 @@ MEANINGS: Mapping[str, Meaning] = {  # by operationType
     SYSTEM + "guestTerminate": Meaning(7, None, "it switched itself off"),
 }
 OURS = Meaning(6, None, "released by the supervisor")
+SWITCHED_OFF = Meaning(6, None, "switched off by the supervisor")
 BY_GOOGLE = Meaning(5, Cause.HOST_ERROR, "Google deleted the machine without a reason")
 PREEMPTED_AT_CREATION = Meaning(0, Cause.PREEMPTED, "the machine was preempted during its creation")
 NEVER_CREATED = Meaning(6, None, "it was never created")
@@ -65,6 +66,7 @@ PAGE = 100  # operations of one request
 MOST, PAGES = 500, 50  # operations and requests for one zone in one tick
 LATE_S = 90.0  # Google may list an operation this long after the end of the machine
 KEPT = 20_000  # machines
+STOPS = 128  # request ids of the stops of one machine
 RELEASES = 8  # the number of request ids of one machine's release
 
 
@@ -75,6 +77,7 @@ class End:
     rank: int
     record: MachineRecord | None
     word: str
+    at: float | None = None  # epoch seconds by Google's clock
 
     @property
     def is_off(self) -> bool:
@@ -88,6 +91,16 @@ def release_request_id(machine_id: str, number: int = 1) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"spot-release/{machine_id}/{number}"))
 
 
+def stop_request_id(machine_id: str, started: str | None) -> str:
+    """The same for every stop since the machine was started last, in every process of ours: a later stop must not be
+    answered with the operation of an earlier one."""
+    return _stop_id(machine_id, int(epoch_s(started) or 0) % STOPS)
+
+
+def _stop_id(machine_id: str, number: int) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"spot-stop/{machine_id}/{number}"))
+
+
 class Records:
     """Ends by machine id. A tick and a user's request may read the same zone at once: both keep everything."""
 
@@ -96,12 +109,25 @@ class Records:
         self._lock = threading.Lock()
         self._missed: OrderedDict[str, float] = OrderedDict()  # machine id -> since when its end has no reason
         self._ends: OrderedDict[str, End] = OrderedDict()
+        self._started: OrderedDict[str, float] = OrderedDict()  # machine id -> its last start, where it had several
         self._seen: dict[str, frozenset[str]] = {}  # zone -> ids of its newest operations
 
     def refresh(self, zones: Collection[str]) -> dict[str, ApiError]:
         """Read what is new. Returns the zones that could not be read, with the error."""
         results = self._threads.map(self._read, zones)
         return {zone: error for zone, error in zip(zones, results, strict=True) if error is not None}
+
+    def started_again(self, machine_id: str, at: float | None) -> None:
+        """What ended this machine before its last start says nothing about it now."""
+        with self._lock:
+            if at is None or self._started.get(machine_id, 0.0) >= at:
+                return
+            self._started[machine_id] = at
+            while len(self._started) > KEPT:
+                self._started.popitem(last=False)
+            end = self._ends.get(machine_id)
+            if end is not None and end.at is not None and end.at < at:
+                del self._ends[machine_id]
 
     def end(self, machine_id: str) -> End | None:
         """As far as it was read. None: nothing is known."""
@@ -153,6 +179,8 @@ class Records:
             if end is None or not machine_id:
                 continue
             with self._lock:
+                if end.at is not None and end.at < self._started.get(machine_id, 0.0):
+                    continue
                 before = self._ends.get(machine_id)
                 if before is None or end.rank < before.rank:
                     self._ends[machine_id] = end
@@ -190,17 +218,20 @@ def end_of(operation: Mapping[str, Any]) -> End | None:
     if meaning is None or failed or "/instances/" not in operation.get("targetLink", ""):
         return None
     word = meaning.text.format(user=operation.get("user") or UNKNOWN_USER)
+    at = epoch_s(operation.get("insertTime"))
     if meaning.cause is None:
-        return End(meaning.rank, None, word)
+        return End(meaning.rank, None, word, at)
     status = str(operation.get("statusMessage") or "")
     detail = f"{word} ({status.rstrip('.')})" if status else word
-    return End(meaning.rank, MachineRecord(meaning.cause, detail, epoch_s(operation.get("insertTime"))), word)
+    return End(meaning.rank, MachineRecord(meaning.cause, detail, at), word, at)
 
 
 def meaning_of(operation: Mapping[str, Any]) -> Meaning | None:
     """None: an operation of this type ends no machine."""
     if is_release_of_ours(operation):
         return OURS
+    if _is_stop_of_ours(operation):
+        return SWITCHED_OFF
     if operation.get("operationType") == "insert":
         return _meaning_of_insert(operation)
     meaning = MEANINGS.get(str(operation.get("operationType")))
@@ -217,6 +248,13 @@ def _meaning_of_insert(operation: Mapping[str, Any]) -> Meaning | None:
         for failure in failures
     )
     return PREEMPTED_AT_CREATION if preempted else NEVER_CREATED if failures else None
+
+
+def _is_stop_of_ours(operation: Mapping[str, Any]) -> bool:
+    request_id, machine_id = operation.get("clientOperationId"), str(operation.get("targetId"))
+    if not request_id or operation.get("operationType") != "stop":
+        return False
+    return any(request_id == _stop_id(machine_id, number) for number in range(STOPS))
 
 
 def is_release_of_ours(operation: Mapping[str, Any]) -> bool:

@@ -200,6 +200,7 @@ read_metadata() {
     attribute spot-image-ref '[a-zA-Z0-9][a-zA-Z0-9._/:@-]*' && IMAGE=$VALUE
     attribute spot-shm-size '[0-9]+[bkmgBKMG]?' 2g && SHM_SIZE=$VALUE
     attribute spot-agent-sha256 '[0-9a-f]{64}' && AGENT_SHA256=$VALUE
+    attribute spot-keep 'true|false' false && KEEP=${VALUE/false/}
     attribute spot-data-disk-device-name '[a-zA-Z0-9_-]*' '' && DISK=$VALUE
     attribute spot-data-disk-mount-path '/[^:]*' /mnt/disks/data && DISK_MOUNT=$VALUE
     attribute spot-data-disk-fs-type '[a-z0-9]+' ext4 && DISK_FS=$VALUE

@@ -4,6 +4,7 @@
 MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
 KEPT_IMAGE=spot-base      # the prepared container on the disk of a base
 PREPARED_S=3600           # how long a prepared machine waits for the image of its disk
+KEPT=$ROOT/var/lib/spot/kept # the same path inside the container too
 PULL_S=1800               # the time limit of one pull: docker itself waits forever
 NO_PYTHON=90 OLD_PYTHON=4 # exit codes of the launcher and the agent in an image without Python >= 3.8
 
@@ -108,6 +109,10 @@ run_container() { # no --gpus, no --runtime: docker supports neither here
     arguments+=(-e "SPOT_MACHINE=$NAME" -e "SPOT_MACHINE_DIR=$MACHINE" -v "$MACHINE:$MACHINE")
     [ -z "${GCE_METADATA_HOST:-}" ] || arguments+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
     [ -z "$SCRATCH_FOLDER" ] || arguments+=(-v "$SCRATCH_FOLDER:$SCRATCH" -e "SPOT_SCRATCH_DIR=$SCRATCH")
+    if [ -n "$KEEP" ]; then # on the boot disk, which stays when the machine is switched off
+        mkdir -p "$KEPT" && chmod 1777 "$KEPT"
+        arguments+=(-v "$KEPT:$KEPT" -e "SPOT_KEEP_DIR=$KEPT")
+    fi
     [ -z "$DISK" ] || arguments+=(-v "$DISK_FOLDER:$DISK_MOUNT${DISK_READ_ONLY:+:ro}")
     if ((GPUS > 0)); then
         for device in "$ROOT"/dev/nvidia[0-9]* "$ROOT"/dev/nvidia{ctl,-uvm,-uvm-tools}; do

@@ -79,7 +79,14 @@ class Pricebook:
         if price is None:
             return offer
         usd = price.spot_usd_per_h if offer.placement.spot else price.on_demand_usd_per_h
-        return replace(offer, price_usd_per_h=usd, on_demand_usd_per_h=price.on_demand_usd_per_h)
+        off_usd = self.off_usd(offer.placement.shape, offer.placement.region)
+        on_demand_usd = price.on_demand_usd_per_h
+        return replace(offer, price_usd_per_h=usd, on_demand_usd_per_h=on_demand_usd, off_usd_per_h=off_usd)
+
+    def off_usd(self, shape: str, region: str) -> float | None:
+        """Of a machine that is switched off: of its disks. None = unknown."""
+        parts = [part for part in parts_of(self._config, self._config.shapes[shape]) if part.kind == DISK]
+        return self._sum(parts, region, "on_demand_usd")[0]
 
     def _price(self, shape: str, region: str) -> ShapePrice:
         from_settings = self._config.prices.get(shape)
