@@ -44,6 +44,7 @@ class Cause(StrEnum):
     GPU_OOM = "gpu_oom"
     IMAGE_ERROR = "image_error"
     COMMAND_NOT_FOUND = "command_not_found"
+    RESUME_IGNORED = "resume_ignored"
     FINISHED = "finished"
     DEADLINE = "deadline"
     MAX_RUNTIME = "max_runtime"
@@ -138,7 +139,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.USER_ERROR,), Kind.FINAL, False, False, False, "failed", KNOWN_ERROR),
     CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
     CauseRule(
-        (C.HOST_OOM, C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND),
+        (
+            C.HOST_OOM, C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND, C.RESUME_IGNORED,
+        ),
         Kind.FINAL, False, False, False, "failed",
     ),
     CauseRule((C.FINISHED,), Kind.FINAL, False, False, False, "completed or partial"),

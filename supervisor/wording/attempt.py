@@ -56,6 +56,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.GPU_OOM: "The GPU in {zone} ran out of memory after {ran}",
     Cause.IMAGE_ERROR: "The image could not be started in {zone}",
     Cause.COMMAND_NOT_FOUND: "The command could not be started in {zone}",
+    Cause.RESUME_IGNORED: "The command in {zone} started over beside its checkpoint after {ran}",
     Cause.FINISHED: "The command finished in {zone} after {ran}",
     Cause.DEADLINE: "The run's deadline passed after {ran} in {zone}",
     Cause.MAX_RUNTIME: "The run's training time was used up after {ran} in {zone}",

@@ -18,6 +18,7 @@ from typing import Any, Callable, Mapping, Optional
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder, Renames
 from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.checkpoints.resumecheck import ResumeCheck
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
 from supervisor.agent.facts.attempt_facts import FactsDuty
@@ -41,6 +42,7 @@ from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
+from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.contract.stores.folder import FolderStore
@@ -97,6 +99,8 @@ class Parts:
         self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)
         self.series = MetricSeries(self.beat_state.up_s, self.masker)
         self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
+        self.resume = ResumeCheck(job.on_resume_ignored, lambda: self.training.ran_s, lambda: self.progress.total)
+        self.saving = SaveClock(folder.save_due, job.hazard, lambda: self.entries.seen_at)
         self.progress = self._progress()
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
@@ -143,6 +147,8 @@ class Parts:
             self.job.steps_from_zero,
             metrics=self.metrics,
             series=self.series,
+            resume=self.resume,
+            saving=self.saving,
         )
 
     def _surroundings(self) -> Surroundings:
@@ -196,7 +202,7 @@ class Parts:
 
     def _seen(self) -> Seen:
         keeps_metrics = self.metrics.has_any or self.facts_duty.has_tracker
-        return Seen(self.progress.first_step, self.log_watch.shows_losses, keeps_metrics)
+        return Seen(self.progress.first_step, self.log_watch.shows_losses, keeps_metrics, self.resume.ignored, self.saving.notes())
 
     def _counters(self) -> Counters:
         folder, tree = self.folder, ProcessTree(lambda: self.training.pid)
@@ -246,6 +252,7 @@ class Parts:
                 self._checkpoint_took,
                 self.notes.staged,
                 self._held,
+                lambda: self.resume.reported,
             ),
             masker=self.masker,
             results=self.results,
@@ -278,6 +285,9 @@ class Parts:
         return late or self.end_reasons.uploads_over(reserve_s)
 
     def _held(self, candidate: Candidate) -> Optional[str]:
+        started_over = self.resume.held()
+        if started_over:
+            return started_over
         step, is_announced = self.progress.step_of(candidate.name), self.progress.announces(candidate.name)
         return self.metrics.held(step, None if is_announced else candidate.changed_at)
 
@@ -291,6 +301,7 @@ class Parts:
         longest_s = max(seconds, self.beat_state.now.save_s or 0.0)
         self.beat_state.update(save_s=round(longest_s, 1))
         self.notes.saved(seconds)
+        self.saving.took(seconds)
 
 
 class Loop:

@@ -171,6 +171,7 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_STAGE_DIR": folder.staged if job.stage else None,
         "SPOT_PROGRESS_FILE": folder.progress,
         "SPOT_STOP_FILE": folder.stopping,
+        "SPOT_SAVE_FILE": folder.save_due,
         "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
         "SPOT_MACHINE": job.machine,
         "SPOT_MACHINE_DIR": folder.root,

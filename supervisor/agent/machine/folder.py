@@ -112,6 +112,8 @@ class Job(NamedTuple):
     slow_s: float = 600.0  # the window of the figures that show why a run is slow
     scratch: Tuple[str, ...] = ()  # globs of what may be removed after a full disk
     watch: Optional[Mapping[str, Mapping[str, str]]] = None  # metric -> what the spec wants of it
+    hazard: float = 1.0  # how much likelier a preemption is than by contract/saving.py; 0 = nothing preempts it
+    on_resume_ignored: str = "stop"  # stop | warn: where the command starts over beside the restored checkpoint
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
@@ -128,7 +130,7 @@ _AS_IS = (
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
-    "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
+    "upload_reserve_s", "hazard", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
 )  # fmt: skip
 
 
@@ -179,6 +181,7 @@ def _job(data: Dict[str, Any]) -> Job:
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
         scratch=tuple(str(glob) for glob in data.get("scratch") or ()),
+        on_resume_ignored=str(data.get("on_resume_ignored") or "stop"),
         **plain,
     )
 
@@ -238,6 +241,7 @@ class MachineFolder:
         self.progress = os.path.join(work, "progress.jsonl")
         self.output = os.path.join(work, "output.log")
         self.stopping = os.path.join(work, "stopping")
+        self.save_due = os.path.join(work, "save-due")
         self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
         self._lock: Optional[int] = None
         self._deadline: Optional[float] = None  # of a notice that this agent itself received
