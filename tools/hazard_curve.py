@@ -28,7 +28,7 @@ def lives(machines: Iterable[Mapping[str, Any]]) -> list[Life]:
 
 
 def hazards(seen: Sequence[Life], edges_s: Sequence[float] = EDGES_S) -> list[tuple[float, float]]:
-    """(until this age in seconds, preemptions per machine and hour). An age at which no machine was seen is left out."""
+    """(until this age in seconds, preemptions per machine and hour). Ages at which no machine was seen are left out."""
     rows, begin_s = [], 0.0
     for end_s in edges_s:
         hours = sum(max(0.0, min(life_s, end_s) - begin_s) for life_s, _ in seen) / 3600.0

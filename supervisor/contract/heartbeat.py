@@ -44,7 +44,8 @@ NO_IMAGE, NO_SECRET, NO_START = "no_image", "no_secret", "no_start"
 # The agent ended the command, because it started over beside the checkpoint that was restored for it.
 RESUME_IGNORED = "resume_ignored"
 LEFT = (
-    SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, RESUME_IGNORED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
+    SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
+    RESUME_IGNORED,
 )  # fmt: skip
 
 # Errors that only report the failure of another process.

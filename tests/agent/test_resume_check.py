@@ -1,8 +1,9 @@
-"""A command that starts over beside its checkpoint is told from one that goes on, and from one that only counts anew."""
+"""A command that starts over beside its checkpoint: told from one that goes on, and from one that only counts anew."""
 
+import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import pytest
 
@@ -13,7 +14,8 @@ from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import FileEntry, Pointer
 from tests.agent.machine_rig import Rig
 
-SAVED = Pointer(400, "p/", (FileEntry("step-400/model", 5, "x"), FileEntry("step-400/optimizer", 5, "x")), None, 400, 1000)
+FILES = (FileEntry("step-400/model", 5, "x"), FileEntry("step-400/optimizer", 5, "x"))
+SAVED = Pointer(400, "p/", FILES, None, reported=400, total=1000)
 
 
 class Started:
@@ -53,7 +55,11 @@ def overwritten(started: Started) -> None:
     started.optimizer.write_bytes(b"another")
 
 
-@pytest.mark.parametrize("first", [overwritten, lambda started: (started.folder / "step-400").rename(started.folder / "x")])
+def renamed(started: Started) -> None:
+    (started.folder / "step-400").rename(started.folder / "x")
+
+
+@pytest.mark.parametrize("first", [overwritten, renamed])
 def test_to_overwrite_it_is_not_to_load_it(tmp_path: Path, first: "Callable[[Started], object]") -> None:
     started = Started(tmp_path)
     first(started)
@@ -186,6 +192,75 @@ def test_warn_holds_back_and_ends_nothing(tmp_path: Path) -> None:
 def test_a_baton_says_what_was_reported_when_it_was_saved() -> None:
     baton = rules.create("sup-1", 1)._replace(checkpoint=SAVED, previous=(SAVED._replace(reported=None, total=None),))
     assert rules.decode(rules.encode(baton)) == baton
+
+
+# --- many trainings ---------------------------------------------------------------------------------------------------
+
+
+class Reported:
+    """What the kernel says of the restored files."""
+
+    known, opened = True, False
+
+    def look(self) -> bool:
+        return self.opened
+
+    def close(self) -> None:
+        pass
+
+
+Make = Callable[[random.Random, Reported, int], "list[int]"]
+
+
+def goes_on(draw: random.Random, files: Reported, saved: int) -> "list[int]":
+    """From the step that was saved, or some steps before it; it may take its state from names alone."""
+    files.opened = draw.random() < 0.7
+    stride = draw.choice((1, 10, 100))
+    begin = saved - draw.randint(0, saved // 3)
+    zero = [0] if draw.random() < 0.3 else []
+    return zero + [begin + stride * number for number in range(1, 30)]
+
+
+def counts_epochs_anew(draw: random.Random, files: Reported, saved: int) -> "list[int]":
+    """Each epoch from 0 or 1, in whatever epoch it is; it loads before it trains."""
+    files.opened = True
+    length, first = draw.randint(2, 2 * saved), draw.choice((0, 1))
+    return [first + number % length for number in range(60)]
+
+
+def reports_late(draw: random.Random, files: Reported, saved: int) -> "list[int]":
+    files.opened = True
+    return [] if draw.random() < 0.5 else [draw.randint(0, 10)]
+
+
+def counts_what_is_left(draw: random.Random, files: Reported, saved: int) -> "list[int]":
+    files.opened = True
+    return list(range(1, draw.randint(3, 50)))
+
+
+def starts_over(draw: random.Random, files: Reported, saved: int) -> "list[int]":
+    stride = draw.choice((1, 2, max(1, saved // 3)))
+    return [draw.choice((0, 1)), *range(stride + 1, saved + 50, stride)]
+
+
+def judged(make: Make, number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    draw, files = random.Random(number), Reported()
+    monkeypatch.setattr(resumecheck, "Opens", lambda paths, kind: files)
+    saved = draw.randint(10, 5000)
+    check = ResumeCheck(STOP, lambda: 5.0, lambda: None)
+    check.restored(SAVED._replace(step=draw.choice((saved, 7)), reported=saved, total=None), "/x", "ext4")
+    for step in make(draw, files, saved):
+        check.add(step)
+    return check.must_end
+
+
+@pytest.mark.parametrize("make", [goes_on, counts_epochs_anew, reports_late, counts_what_is_left])
+def test_no_training_that_goes_on_is_ended(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [number for number in range(500) if judged(make, number, monkeypatch)] == []
+
+
+def test_each_training_that_starts_over_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [number for number in range(500) if not judged(starts_over, number, monkeypatch)] == []
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------

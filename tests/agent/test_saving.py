@@ -83,7 +83,7 @@ class Machine:
 
     def __init__(self, folder: Path, factor: float = 1.0, age_s: float = 30_000.0) -> None:
         self.now, self.step, self.started_s = 1000.0, 0, 1000.0 - age_s
-        self.seen_at: "float | None" = None
+        self.seen_at: float | None = None
         self.file = folder / "save-due"
         self.clock = SaveClock(
             str(self.file), factor, lambda: self.seen_at, lambda: self.now, lambda: self.now - self.started_s
@@ -207,11 +207,26 @@ def test_about_right_is_right(machine: Machine) -> None:
     assert hints(machine)[0].startswith("it saves too rarely, every 2 h 30 min")
 
 
+def test_saves_that_cost_nothing_may_come_often(machine: Machine) -> None:
+    for _ in range(6):
+        machine.trains(120.0)
+        machine.saves(0.1)
+    assert hints(machine) == []
+
+
+def test_where_nothing_preempts_no_save_is_missed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, factor=0.0)
+    for _ in range(4):
+        machine.trains(20_000.0, step_s=100.0)
+        machine.saves(10.0)
+    assert hints(machine) == []
+
+
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 
 def test_the_agent_asks_while_it_reads_the_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file comes, and goes when the scan of the checkpoint thread sees a new entry; the best one is no such entry."""
+    """The file comes, and goes when a scan of the checkpoint thread sees a new entry; the best one is no such entry."""
     monkeypatch.setattr(watch, "interval_s", lambda age_s, cost_s, factor: 0.0)
     folder = MachineFolder(str(tmp_path))
     folder.prepare()

@@ -145,6 +145,8 @@ class ResumeCheck:
 
     def restored(self, pointer: Optional[Pointer], folder: str, mount_kind: str) -> None:
         """Before the command starts. A checkpoint of an older agent does not say what was reported then."""
+        self._settle()
+        self._first = self._step = self.ignored = None
         if pointer is None or not pointer.reported or pointer.reported < 0:
             return
         opens = Opens(tuple(_paths(folder, pointer)), mount_kind)

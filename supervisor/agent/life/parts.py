@@ -18,8 +18,8 @@ from typing import Any, Callable, Mapping, Optional
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder, Renames
 from supervisor.agent.checkpoints.pruning import Pruner
-from supervisor.agent.checkpoints.resumecheck import ResumeCheck
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
+from supervisor.agent.checkpoints.resumecheck import ResumeCheck
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
 from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
@@ -100,7 +100,8 @@ class Parts:
         self.series = MetricSeries(self.beat_state.up_s, self.masker)
         self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
         self.resume = ResumeCheck(job.on_resume_ignored, lambda: self.training.ran_s, lambda: self.progress.total)
-        self.saving = SaveClock(folder.save_due, job.hazard, lambda: self.entries.seen_at)
+        hazard = job.hazard if job.notice_from else 0.0  # whoever preempts machines announces it
+        self.saving = SaveClock(folder.save_due, hazard, lambda: self.entries.seen_at)
         self.progress = self._progress()
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
@@ -202,7 +203,13 @@ class Parts:
 
     def _seen(self) -> Seen:
         keeps_metrics = self.metrics.has_any or self.facts_duty.has_tracker
-        return Seen(self.progress.first_step, self.log_watch.shows_losses, keeps_metrics, self.resume.ignored, self.saving.notes())
+        return Seen(
+            self.progress.first_step,
+            self.log_watch.shows_losses,
+            keeps_metrics,
+            self.resume.ignored,
+            self.saving.notes(),
+        )
 
     def _counters(self) -> Counters:
         folder, tree = self.folder, ProcessTree(lambda: self.training.pid)

@@ -22,6 +22,7 @@ STEPS, SAVES = 50, 5  # whose usual time counts
 LEAST_SAVES = 3  # intervals between saves; fewer say nothing about a habit
 APART_S = 10.0  # what appears sooner after a checkpoint is a part of it
 FAR = 2.0  # how much too rarely or too often it saves before that is worth a hint
+COSTLY = 0.02  # of its time: saves that cost less may come as often as they like
 
 
 class SaveClock:
@@ -55,8 +56,9 @@ class SaveClock:
         return median(self._costs) if self._costs else USUAL_COST_S
 
     def begin(self) -> None:
-        """The command starts, with the newest checkpoint there is."""
-        self._since = self._monotonic()
+        """The command starts, with the newest checkpoint there is. A drill starts it again."""
+        self._since, self._due, self._report, self._saved_in = self._monotonic(), None, None, 0
+        self._take_back()
 
     def took(self, seconds: float) -> None:
         """From the first byte of a checkpoint to its pointer."""
@@ -101,9 +103,12 @@ class SaveClock:
                 self._costs.append(0.0)
                 self._saved_in = 2
         if self._is_asked:
-            self._is_asked = False
-            with suppress(OSError):
-                os.unlink(self._path)
+            self._take_back()
+
+    def _take_back(self) -> None:
+        self._is_asked = False
+        with suppress(OSError):
+            os.unlink(self._path)
 
     def _ask(self) -> None:
         """By a new file each time: a training asks itself whether it is another one."""
@@ -118,7 +123,8 @@ class SaveClock:
             return {}
         every_s = median(self._intervals)
         best_s = interval_s(self._age_s(), self.cost_s, self._factor)
-        if 1 / FAR <= every_s / best_s <= FAR:
+        is_rare = every_s > FAR * best_s and self._factor > 0
+        if not is_rare and (FAR * every_s >= best_s or self.cost_s < COSTLY * every_s):
             return {}
         notes = {"save.every_s": round(every_s, 1), "save.best_s": round(best_s, 1), "save.s": round(self.cost_s, 1)}
         if self._per_step:

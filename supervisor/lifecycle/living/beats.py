@@ -151,9 +151,11 @@ def with_ignored_resume(run: Run) -> tuple[Run, tuple[Event, ...]]:
     restored, first_step = int(notes.get("step.from", 0)), int(notes.get("step.first_after_restore", 0))
     stops = run.policy.on_resume_ignored == STOP
     follows = "it is ended before it can replace it" if stops else "it goes on, because `on_resume_ignored` is `warn`"
-    text = f"The command began again at {step_text(first_step)}, and opened no file of the checkpoint of {step_text(restored)}"
+    began = f"The command began again at {step_text(first_step)}, and opened no file of the checkpoint of "
     facts = {"step_from": restored, "first_step": first_step, STOPS: stops}
-    event = Event(EventKind.RESUME_IGNORED, f"{text} that was restored for it: {follows}.", data=facts)
+    event = Event(
+        EventKind.RESUME_IGNORED, f"{began}{step_text(restored)} that was restored for it: {follows}.", data=facts
+    )
     return with_pulse(run, pulse, replace(attempt, alerted=(*attempt.alerted, UNOPENED))), (event,)
 
 

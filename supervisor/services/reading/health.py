@@ -55,8 +55,8 @@ class SavedOnNotice(TypedDict):
 class LoopShown(TypedDict):
     """`ticking`: ticks come as often as they should, or another replica ticks. `last_tick_age_s`: since the end of the
     last tick, null where there was none or another replica ticks; the tick is late after `late_after_s`.
-    `last_tick_late_s`: how late that tick started. `ticks`: since this process started. `saved_on_notice`: null where the
-    database could not be read."""
+    `last_tick_late_s`: how late that tick started. `ticks`: since this process started. `saved_on_notice`: null where
+    the database could not be read."""
 
     leader: bool
     ticking: bool

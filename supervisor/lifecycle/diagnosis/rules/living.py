@@ -62,7 +62,9 @@ def _saves(evidence: Evidence) -> Match | None:
     return Match(values, (quote_of(item),))
 
 
-_SAVES = Sign("it saves much too rarely or too often", _saves, ("save.every_s",), "it saves about as often as it should")
+_SAVES = Sign(
+    "it saves much too rarely or too often", _saves, ("save.every_s",), "it saves about as often as it should"
+)
 RULES = (
     _hint(
         "METRIC", "nonfinite", (_odd("metric.nonfinite", "a metric is not finite", "all metrics are finite"),),
