@@ -42,7 +42,7 @@ def hazards(seen: Sequence[Life], edges_s: Sequence[float] = EDGES_S) -> list[tu
 def gone_within(seen: Sequence[Life], age_s: float) -> float:
     """The share that is preempted by this age (Kaplan and Meier)."""
     left, at_risk = 1.0, len(seen)
-    for life_s, is_preempted in sorted(seen):
+    for life_s, is_preempted in sorted(seen, key=lambda life: (life[0], not life[1])):
         if life_s > age_s:
             break
         left *= 1.0 - 1.0 / at_risk if is_preempted else 1.0

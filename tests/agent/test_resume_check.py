@@ -76,8 +76,8 @@ def maps(started: Started) -> None:
 
 
 def loads_a_copy(started: Started) -> None:
-    (started.folder.parent / "link").hardlink_to(started.model)
-    (started.folder.parent / "link").read_bytes()
+    (started.folder / "link").hardlink_to(started.model)
+    (started.folder / "link").read_bytes()
 
 
 def loads_and_overwrites(started: Started) -> None:
@@ -113,6 +113,7 @@ def test_a_report_before_it_loads(tmp_path: Path) -> None:
         ((390, 391), "a few steps back"),
         ((201, 202, 1, 2), "not far enough, so it is not judged at all"),
         ((0, 401, 402), "a report before it goes on"),
+        ((0, 390, 391), "the same, some steps back"),
         ((1, 1, 1), "it does not count up"),
         ((), "it reports nothing"),
     ],

@@ -7,7 +7,7 @@ one of a few steps. It is called so only when everything agrees:
   whatever process. That this report works is tried before the command starts; on a file system that other computers
   share it is never believed, because their opens do not show here.
 - the steps began far below: the first report is below half of the step that was reported when the checkpoint was
-  saved, and a second one counts up and is still below it. The checkpoint's own number may count something else.
+  saved, and a second one counts up from there. The checkpoint's own number may count something else.
 - `total` is the same as then: a training that reports only what is left counts its own way.
 
 Until one of these is disproved, new checkpoints are held back: they are neither uploaded nor pointed to. A training
@@ -162,8 +162,7 @@ class ResumeCheck:
                 return
             total = self._total()
             is_other_count = None not in (total, pointer.total) and total != pointer.total
-            limit = BELOW * pointer.reported if self._first is None else pointer.reported
-            if is_other_count or step >= limit:
+            if is_other_count or step >= self._limit(pointer.reported):
                 self._settle()
             elif self._first is None:
                 self._first = step
@@ -171,6 +170,14 @@ class ResumeCheck:
                 self.ignored = Ignored(pointer.step, self._first)
                 _log.warning("%s", self.ignored.text)
                 self._settle()
+
+    def _limit(self, reported: int) -> float:
+        """From which step on a report says that it goes on. Rare reports from the start are as far from each other as
+        the first one is from 0; a first one at 0 or 1 may come before it takes up its count."""
+        half = BELOW * reported
+        if self._first is None or self._first <= 1:
+            return half
+        return min(reported, max(half, 2.0 * self._first + 1.0))
 
     def held(self) -> str:
         """Why a checkpoint of the command must not be used now; "" = it may be."""

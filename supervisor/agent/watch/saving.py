@@ -48,7 +48,8 @@ class SaveClock:
         self._per_step: Deque[float] = deque(maxlen=STEPS)
         self._costs: Deque[float] = deque(maxlen=SAVES)
         self._intervals: Deque[float] = deque(maxlen=SAVES)
-        self._saved_in: int = 0  # reports that may still show the cost of the last save
+        self._saved_in = 0  # reports that may still show the cost of the last save
+        self._cost_s = 0.0  # of it, by those so far
         self._took_s = 0.0
 
     @property
@@ -72,11 +73,14 @@ class SaveClock:
             return
         gap = now - last[0]
         self._per_step.append(gap / (step - last[1]))
-        if self._saved_in:
-            self._saved_in -= 1
-            self._costs[-1] = max(self._costs[-1], gap - median(self._gaps))
-        else:
+        if not self._saved_in:
             self._gaps.append(gap)
+            return
+        self._saved_in -= 1
+        self._cost_s = max(self._cost_s, gap - median(self._gaps))
+        if not self._saved_in:
+            self._costs.append(self._cost_s)
+            self._due = None  # it follows from the new cost
 
     def look(self) -> None:
         """See a new checkpoint, or ask for one. Several times a minute at least."""
@@ -100,8 +104,7 @@ class SaveClock:
             self._saved_at = seen_at
             if self._gaps:
                 # The report before may already have waited for it, and the next one is the first after it.
-                self._costs.append(0.0)
-                self._saved_in = 2
+                self._cost_s, self._saved_in = 0.0, 2
         if self._is_asked:
             self._take_back()
 
