@@ -24,7 +24,7 @@ Life = tuple[float, bool]  # (seconds, it was preempted then)
 
 
 def lives(machines: Iterable[Mapping[str, Any]]) -> list[Life]:
-    return [(min(one["time_in_sec"], LIMIT_S), PREEMPTED in one and one["time_in_sec"] < LIMIT_S) for one in machines]
+    return [(min(row["time_in_sec"], LIMIT_S), PREEMPTED in row and row["time_in_sec"] < LIMIT_S) for row in machines]
 
 
 def hazards(seen: Sequence[Life], edges_s: Sequence[float] = EDGES_S) -> list[tuple[float, float]]:

@@ -76,7 +76,7 @@ def should_save() -> bool:
     except OSError:
         return False
     due = (status.st_ino, status.st_mtime_ns)
-    is_new = due != _save["due"]
+    is_new: bool = due != _save["due"]
     _save["due"] = due
     return is_new
 

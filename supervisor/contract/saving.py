@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from typing import Iterator, Tuple
 
-# (until this age in seconds, preemptions per machine and hour). From 1,442 preemptible VMs of Google Cloud in 2019
+# (until this age in seconds, preemptions per machine and hour). From 1,442 preemptible machines of a cloud in 2019
 # (github.com/kadupitiya/goog-preemption-data, Apache-2.0; Kadupitiya, Jadhao and Sharma, arXiv 1911.05160), as
 # tools/hazard_curve.py prints them: preemptions divided by the hours that the machines were seen at that age. Half of
-# the lives end by their owner's stop, and count as seen until then; the old limit of 24 h is left out.
+# the lives end by their owner's stop, and count as seen until then; the old limit of 24 h is left out. Others' machines
+# may be preempted at another rate, so each run's own count weighs in (`factor_of`).
 CURVE = ((900.0, 0.31), (1800.0, 0.13), (3600.0, 0.11), (10_800.0, 0.052), (21_600.0, 0.020), (math.inf, 0.0092))
 SOONEST_S, LATEST_S = 60.0, 7200.0  # bounds of an interval, whatever is measured
 LEAST_COST_S, USUAL_COST_S = 1.0, 10.0  # of a save; the second one until one was measured

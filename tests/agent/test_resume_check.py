@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints import resumecheck
-from supervisor.agent.checkpoints.resumecheck import PENDING_S, STOP, WARN, Opens, ResumeCheck
+from supervisor.agent.watch import resumecheck
+from supervisor.agent.watch.resumecheck import PENDING_S, STOP, WARN, Opens, ResumeCheck
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import FileEntry, Pointer
@@ -201,7 +201,7 @@ def test_a_baton_says_what_was_reported_when_it_was_saved() -> None:
 class Reported:
     """What the kernel says of the restored files."""
 
-    known, opened = True, False
+    is_watched, opened = True, False
 
     def look(self) -> bool:
         return self.opened

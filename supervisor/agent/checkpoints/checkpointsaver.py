@@ -4,7 +4,7 @@ together with the results of the moment when they appeared.
 The newest complete entry counts; older entries are skipped. The baton names entries called `best*` beside the others,
 but nothing resumes from them: a resume continues from the newest state, not from the best one. The pruner deletes what
 the baton does not name any more, after the baton has moved. What a metric (agent/watch/metrics.py) or a command that
-may have started over (resumecheck.py) holds back is never pointed to; the training's own file stays.
+may have started over (agent/watch/resumecheck.py) holds back is never pointed to; the training's own file stays.
 
 Restored is the newest checkpoint that a pointer names and that verifies. A checkpoint that does not verify is dropped
 from the baton and the previous one is used, after the last previous one the milestones from the newest down; the beat

@@ -19,7 +19,6 @@ from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, Checkpo
 from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder, Renames
 from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
-from supervisor.agent.checkpoints.resumecheck import ResumeCheck
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
 from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
@@ -42,6 +41,7 @@ from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
+from supervisor.agent.watch.resumecheck import ResumeCheck
 from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
@@ -99,9 +99,6 @@ class Parts:
         self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)
         self.series = MetricSeries(self.beat_state.up_s, self.masker)
         self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
-        self.resume = ResumeCheck(job.on_resume_ignored, lambda: self.training.ran_s, lambda: self.progress.total)
-        hazard = job.hazard if job.notice_from else 0.0  # whoever preempts machines announces it
-        self.saving = SaveClock(folder.save_due, hazard, lambda: self.entries.seen_at)
         self.progress = self._progress()
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
@@ -141,6 +138,10 @@ class Parts:
         self._make_loops()
 
     def _progress(self) -> Progress:
+        job = self.job
+        self.resume = ResumeCheck(job.on_resume_ignored, lambda: self.training.ran_s, lambda: self.progress.total)
+        hazard = job.hazard if job.notice_from else 0.0  # whoever preempts machines announces it
+        self.saving = SaveClock(self.folder.save_due, hazard, lambda: self.entries.seen_at)
         return Progress(
             self.folder.progress,
             self.beat_state.update,

@@ -113,7 +113,7 @@ class Job(NamedTuple):
     scratch: Tuple[str, ...] = ()  # globs of what may be removed after a full disk
     watch: Optional[Mapping[str, Mapping[str, str]]] = None  # metric -> what the spec wants of it
     hazard: float = 1.0  # how much likelier a preemption is than by contract/saving.py; 0 = nothing preempts it
-    on_resume_ignored: str = "stop"  # stop | warn: where the command starts over beside the restored checkpoint
+    on_resume_ignored: Optional[str] = None  # "warn": a command that starts over beside its checkpoint goes on
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
@@ -125,13 +125,13 @@ class Job(NamedTuple):
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
+    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch", "on_resume_ignored",
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
-    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
+    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "hazard",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
-    "hazard",
+    "slow_s",
 )  # fmt: skip
 
 
@@ -182,7 +182,6 @@ def _job(data: Dict[str, Any]) -> Job:
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
         scratch=tuple(str(glob) for glob in data.get("scratch") or ()),
-        on_resume_ignored=str(data.get("on_resume_ignored") or "stop"),
         **plain,
     )
 

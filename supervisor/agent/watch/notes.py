@@ -6,7 +6,7 @@
 - Metrics are not kept: the log shows losses, and no metric was reported in the first SILENT_S.
 - The restore: a checkpoint was rejected, because it is damaged or not there; or the command began so far before the
   restored step that it cannot have loaded it. Where it did not even open it, the command has started over
-  (agent/checkpoints/resumecheck.py).
+  (agent/watch/resumecheck.py).
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ import time
 from collections import OrderedDict, deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from supervisor.agent.checkpoints.resumecheck import ResumeCheck
 from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.agent.watch.metrics import MetricWatch
+from supervisor.agent.watch.resumecheck import ResumeCheck
 from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries
 from supervisor.contract import runfiles

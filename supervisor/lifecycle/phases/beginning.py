@@ -74,5 +74,5 @@ def training_event(run: Run, attempt: Attempt, now: float) -> Event:
     resumed = "" if begins is None else f", resumed from {step_text(begins)}"
     after = "" if lost_s is None else f"{'' if resumed else ','} after {age_text(lost_s)}"
     text = f"Training again in {zone}{resumed}{after}."
-    facts = {"step_from": begins, "lost_s": lost_s and round(lost_s, 3), SAVED_ON_NOTICE: attempt.begins_saved}
-    return new_event(EventKind.RECOVERED, text, zone=zone, **facts)
+    event = new_event(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))
+    return replace(event, data={**event.data, SAVED_ON_NOTICE: attempt.begins_saved})

@@ -39,7 +39,7 @@ _log = logging.getLogger("agent")
 
 class Opens:
     """Whether some files were opened since the construction, other than to overwrite them. Used by one thread at a
-    time. `known` False: that cannot be said here."""
+    time. `is_watched` False: that cannot be said here."""
 
     def __init__(self, paths: Sequence[str], mount_kind: str) -> None:
         self._descriptor: Optional[int] = None
@@ -55,7 +55,7 @@ class Opens:
             self.close()
 
     @property
-    def known(self) -> bool:
+    def is_watched(self) -> bool:
         return self.opened or self._descriptor is not None
 
     def look(self) -> bool:
@@ -124,7 +124,7 @@ class Ignored(NamedTuple):
 class ResumeCheck:
     """Safe to use from every thread. `ran_s`: of the command; `total`: the newest one that it has reported."""
 
-    def __init__(self, mode: str, ran_s: Callable[[], float], total: Callable[[], Optional[int]]) -> None:
+    def __init__(self, mode: Optional[str], ran_s: Callable[[], float], total: Callable[[], Optional[int]]) -> None:
         self._stops, self._ran_s, self._total = mode != WARN, ran_s, total
         self._lock = threading.Lock()
         self._pointer: Optional[Pointer] = None  # None: there is nothing to judge, or no more
@@ -150,7 +150,7 @@ class ResumeCheck:
         if pointer is None or not pointer.reported or pointer.reported < 0:
             return
         opens = Opens(tuple(_paths(folder, pointer)), mount_kind)
-        if opens.known:
+        if opens.is_watched:
             self._pointer, self._opens = pointer, opens
 
     def add(self, step: int, metrics: object = None, nonfinite: object = None) -> None:
