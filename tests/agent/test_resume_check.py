@@ -296,8 +296,10 @@ def lost(rig: Rig) -> Rig:
     rig.beat_with("checkpoint 8", lambda beat: beat.checkpoint_step == 8)
     rig.notice(8.0)
     rig.ended()
-    assert rig.baton.checkpoint is not None
-    assert (rig.baton.checkpoint.step, rig.baton.checkpoint.reported, rig.baton.checkpoint.total) == (8, 8, 9)
+    newest = rig.baton.checkpoint
+    assert newest is not None
+    assert (newest.step, newest.total) == (8, 9)
+    assert newest.reported in (7, 8), "it saves before it reports"
     return rig
 
 

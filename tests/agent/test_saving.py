@@ -41,7 +41,7 @@ def test_a_young_machine_is_saved_more_often() -> None:
     assert intervals == sorted(intervals)
 
 
-@pytest.mark.parametrize(("age_s", "cost_s"), itertools.product((0.0, 800.0, 3599.0, 20_000.0), (1.0, 30.0, 200.0)))
+@pytest.mark.parametrize(("age_s", "cost_s"), [*itertools.product((0.0, 800.0, 3599.0, 20_000.0), (1.0, 30.0, 200.0))])
 def test_the_loss_that_is_expected_until_then_is_the_cost_of_a_save(age_s: float, cost_s: float) -> None:
     """By a sum over small pieces of time, in which the hazard may change."""
     due_s, loss_s, piece_s = interval_s(age_s, cost_s, 1.0), 0.0, 0.25

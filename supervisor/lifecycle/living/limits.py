@@ -25,7 +25,7 @@ from supervisor.wording.figures import age_text, money_text
 from supervisor.wording.forecast import leaving_s
 from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_reason, is_spared
 
-KEPT_SHARE = 0.25  # of a limit at most: also a tiny one leaves time to train
+KEPT_SHARE = 0.15  # of a limit at most: a tiny one leaves time to train too, and the warning at 80 % comes before
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:

@@ -50,7 +50,8 @@ _TOO_MANY_THREADS = Sign(
 
 def _saves(evidence: Evidence) -> Match | None:
     """Figures only of an agent that found the pace much too slow or too fast."""
-    every_s, best_s, cost_s = (figure(evidence, f"save.{name}") for name in ("every_s", "best_s", "s"))
+    every_s, best_s = figure(evidence, "save.every_s"), figure(evidence, "save.best_s")
+    cost_s = figure(evidence, "save.s")
     item = evidence.last("save.every_s")
     if item is None or every_s is None or not best_s:
         return None
