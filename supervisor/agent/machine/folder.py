@@ -129,9 +129,8 @@ _AS_IS = (
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
-    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "hazard",
+    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
-    "slow_s",
 )  # fmt: skip
 
 
@@ -158,7 +157,7 @@ def _job(data: Dict[str, Any]) -> Job:
     retry, kept = data.get("retry") or {}, data.get("checkpoints") or {}
     plain: Dict[str, Any] = {name: data.get(name) for name in _AS_IS}
     plain.update((name, data.get(name) is True) for name in _FLAGS)
-    plain.update((name, float(data[name])) for name in _NUMBERS if data.get(name) is not None)
+    plain.update((name, float(data[name])) for name in (*_NUMBERS, "hazard") if data.get(name) is not None)
     return Job(
         machine=str(data["name"]),
         run_id=data["run_id"],
