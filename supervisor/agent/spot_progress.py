@@ -95,6 +95,24 @@ def trackio() -> Dict[str, Any]:
     return {"name": name, "resume": "allow", "group": os.environ.get("SPOT_GROUP")}
 
 
+def should_save() -> bool:
+    """True once each time when a save is due, by what a save costs and how likely this machine is preempted now.
+
+    Call it after every step, and save then: `if should_save() or stopping(): ...`. It is due again after the next
+    checkpoint. Ranks that save together must agree: one may see it a step earlier. Without the agent it is never due,
+    so keep a rule of your own beside it.
+    """
+    try:
+        status = os.stat(os.environ.get("SPOT_SAVE_FILE") or "")
+    except OSError:
+        return False
+    due = (status.st_ino, status.st_mtime_ns)
+    is_new: bool = due != _save["due"]
+    _save["due"] = due
+    return is_new
+
+
+_save: Dict[str, Any] = {"due": None}
 _stop = {"handled": False, "received": False}
 
 

@@ -46,13 +46,16 @@ class Pointer(NamedTuple):
     """One verified checkpoint: the prefix of its files, and what they must contain.
 
     `results`: the manifest of the results of the same moment; its name is an object key. None: an older agent saved the
-    checkpoint without them, or no resume starts from this entry (best*).
+    checkpoint without them, or no resume starts from this entry (best*). `reported`, `total`: what the training had
+    reported when it was saved; None: nothing, or an older agent saved it.
     """
 
     step: int
     prefix: str
     files: Tuple[FileEntry, ...]
     results: Optional[FileEntry] = None
+    reported: Optional[int] = None
+    total: Optional[int] = None
 
 
 class Keep(NamedTuple):
@@ -375,7 +378,8 @@ def _pointer(data: Optional[Dict[str, Any]]) -> Optional[Pointer]:
     if not data:
         return None
     files = tuple(FileEntry(**entry) for entry in data["files"])
-    return Pointer(int(data["step"]), data["prefix"], files, _entry(data.get("results")))
+    counts = (None if data.get(name) is None else int(data[name]) for name in ("reported", "total"))
+    return Pointer(int(data["step"]), data["prefix"], files, _entry(data.get("results")), *counts)
 
 
 def _entry(data: Optional[Dict[str, Any]]) -> Optional[FileEntry]:

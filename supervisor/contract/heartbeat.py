@@ -41,8 +41,11 @@ NO_GPU, NO_CODE = "no_gpu", "no_code"
 # The image does not exist, may not be pulled or has no Python; the machine's account cannot read a secret; the
 # container could not be started.
 NO_IMAGE, NO_SECRET, NO_START = "no_image", "no_secret", "no_start"
+# The agent ended the command, because it started over beside the checkpoint that was restored for it.
+RESUME_IGNORED = "resume_ignored"
 LEFT = (
     SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
+    RESUME_IGNORED,
 )  # fmt: skip
 
 # Errors that only report the failure of another process.

@@ -32,7 +32,8 @@ ODD = (NAN, INF, SPIKE, *STAYS, FLAT, ZERO)  # a reader drops a kind that it doe
 # What a living run shows that is worth a hint: items of the evidence (domain/diagnosis/evidence.py), by their names.
 NOTES = (
     "checkpoint.shrinks", "checkpoint.torn", "checkpoint.missing", "metric.reported", "step.from",
-    "step.first_after_restore", "window.save_share",
+    "step.first_after_restore", "window.save_share", "checkpoint.opened",
+    "save.every_s", "save.best_s", "save.best_steps", "save.s",
 )  # fmt: skip
 # What makes a run slow -> the figures that show it, in order; each is of several minutes (agent/watch/slow.py).
 THROTTLED, UNDERFED, MOUNT, LOADER, SMALL_FILES, THREADS, SHARED, DOWNLOAD, HALVED = (

@@ -93,10 +93,20 @@ class Attempt:
     node: str = ""  # the computer of a cluster that it ran on; "" = not known, or there is none
     alerted: tuple[str, ...] = ()  # "METRIC nan" or "METRIC spike": the event about it was written
     off_usd_per_h: float | None = None  # of its machine's disks, while that is switched off
+    # The last step of the attempt before it, if that one was preempted; None = it was not, or reported no step.
+    preempted_at_step: int | None = None
 
     @property
     def ref(self) -> MachineRef:
         return MachineRef(self.placement.provider, self.placement.zone, self.machine_name, self.machine_id)
+
+    @property
+    def begins_saved(self) -> bool | None:
+        """The last step before a preemption was in the checkpoint from which this attempt trains; None = there was no
+        preemption before it, or it does not train yet."""
+        if self.preempted_at_step is None or self.training_at is None:
+            return None
+        return self.step_from is not None and self.step_from >= self.preempted_at_step
 
     @property
     def has_question(self) -> bool:

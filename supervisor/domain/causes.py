@@ -45,6 +45,7 @@ class Cause(StrEnum):
     IMAGE_ERROR = "image_error"
     COMMAND_NOT_FOUND = "command_not_found"
     SETUP_FAILED = "setup_failed"
+    RESUME_IGNORED = "resume_ignored"
     FINISHED = "finished"
     DEADLINE = "deadline"
     MAX_RUNTIME = "max_runtime"
@@ -149,7 +150,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.SETUP_FAILED,), Kind.USER, True, False, False, REPEAT),
     CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
     CauseRule(
-        (C.HOST_OOM, C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND),
+        (
+            C.HOST_OOM, C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND, C.RESUME_IGNORED,
+        ),
         Kind.FINAL, False, False, False, "failed",
     ),
     CauseRule((C.FINISHED,), Kind.FINAL, False, False, False, "completed or partial"),

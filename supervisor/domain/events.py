@@ -54,6 +54,7 @@ class EventKind(StrEnum):
     AGENT_RESTARTED = "agent_restarted"  # by its own machine, after a reboot
     HANGING = "hanging"  # nothing of the command moves any more; the next look decides
     REPAIRED = "repaired"  # files of the run's `scratch` were removed, because the disk was full
+    RESUME_IGNORED = "resume_ignored"  # the command started over beside the checkpoint that was restored for it
     FINDING = "finding"  # something about a training that goes on, which the run's spec watches
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
     CONTACT_BACK = "contact_back"
@@ -115,6 +116,8 @@ _ALL = (
     Kind("recovered", "the run trains again, after an attempt that was lost"),
     Kind("hanging", "nothing of the command moves any more; it is ended if the next look finds the same"),
     Kind("finding", "a watched metric is not finite or has jumped; or a run with a throttled GPU will move, or stays"),
+    Kind("resume_ignored",
+         "the training started over beside a good checkpoint, and the run goes on (`on_resume_ignored: warn`)", True),
     Kind("stalled", "an attempt made no progress and is replaced"),
     Kind("attempt_ended", "an attempt ended for any other reason and the run continues; `details.cause` names it"),
     Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),
@@ -148,6 +151,8 @@ _ALL = (
 )  # fmt: skip
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
+SAVED_ON_NOTICE = "saved_on_notice"  # in the data of a recovery: after a preemption, whether no step was lost
+STOPS = "stops"  # in the data of a resume that was ignored: the end of the run has its own event
 ENDS_THE_RUN = "ends_the_run"  # in the data of an attempt's end: the end of the run has its own event
 ASKS = "asks"  # in the data of an attempt's end: the question to a person has its own event
 AWAITING = "awaiting"  # in the data of a request to a person: the answer that releases the machine
@@ -218,6 +223,7 @@ _KIND_NAMES: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | Non
     EventKind.RESUMED: "resumed",
     EventKind.HANGING: "hanging",
     EventKind.FINDING: "finding",
+    EventKind.RESUME_IGNORED: lambda data: None if data.get(STOPS) else "resume_ignored",
     EventKind.CHECKPOINT_REJECTED: "checkpoint_rejected",
     EventKind.DISK_NEARLY_FULL: "disk_nearly_full",
     EventKind.MACHINE_LEAKED: "orphan_machine",

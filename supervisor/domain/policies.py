@@ -16,7 +16,7 @@ BEATS_PER_SILENCE = 3  # a silence limit must hold at least this many stored bea
 BOOT_MARGIN_S = 300.0  # what a boot needs beyond the wait for its GPU
 CUT_OFF_MIN_S = 3600.0
 MOST_SAVE_S = 3600.0  # a longer save waited for a store that was away
-STOP = "stop"  # of a metric: the run ends
+STOP = "stop"  # of a metric, or of a resume that is ignored: the run ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,7 @@ class Policy:
     max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit
     after: tuple[str, ...] = ()  # run ids: it starts when each of them is completed
     watch: tuple[MetricRule, ...] = ()
+    on_resume_ignored: str = STOP  # stop | warn: where the command starts over beside the restored checkpoint
     on_slow: str = "off"  # off | move: at its next checkpoint, where a throttled GPU makes that pay
     keep: KeepRule = KeepRule()
 

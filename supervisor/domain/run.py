@@ -38,7 +38,7 @@ class Counters:
     memory_bytes: float | None = None  # the most that the last of these used; None = not measured
 
 
-METRIC = "metric"  # a source of a stop
+LIMIT, METRIC = "limit", "metric"  # sources of a stop
 
 
 @dataclass(frozen=True, slots=True)

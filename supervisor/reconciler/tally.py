@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import SAVED_ON_NOTICE, Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.telemetry import metrics
 
@@ -93,6 +93,9 @@ class Tally:
                 self._lost[run.key] = (now, cause)
             case EventKind.STARTED | EventKind.RECOVERED:
                 self._began(run, now)
+                saved = event.data.get(SAVED_ON_NOTICE)
+                if saved is not None:
+                    metrics.PREEMPTIONS_SAVED.add("yes" if saved else "no")
             case _:
                 return
 

@@ -172,6 +172,11 @@ RECOVERY_S = Histogram(
     "spot_recovery_seconds", "From the end of an attempt to the first beat of the next one.", "cause",
     bounds=_LAUNCH_S, leads=True,
 )  # fmt: skip
+PREEMPTIONS_SAVED = Counter(
+    "spot_preemptions_saved_total",
+    "Preemptions after which a run trains again, by whether its last step was saved on notice.", "saved",
+    initial=[("yes",), ("no",)], leads=True,
+)  # fmt: skip
 RUN_STEP = Gauge("spot_run_step", "The last step of a run that is not over (metrics_per_run).", "run", leads=True)
 RUN_PROGRESS = Gauge("spot_run_progress_ratio", "The share of its steps that a run has completed.", "run", leads=True)
 RUN_USD = Gauge("spot_run_cost_usd", "The cost of a run so far.", "run", leads=True)

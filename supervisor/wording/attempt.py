@@ -57,6 +57,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.IMAGE_ERROR: "The image could not be started in {zone}",
     Cause.SETUP_FAILED: "The setup failed in {zone} after {ran}",
     Cause.COMMAND_NOT_FOUND: "The command could not be started in {zone}",
+    Cause.RESUME_IGNORED: "The command in {zone} started over beside its checkpoint after {ran}",
     Cause.FINISHED: "The command finished in {zone} after {ran}",
     Cause.DEADLINE: "The run's deadline passed after {ran} in {zone}",
     Cause.MAX_RUNTIME: "The run's training time was used up after {ran} in {zone}",

@@ -26,7 +26,7 @@ from supervisor.wording.figures import (
     step_text,
     until_text,
 )
-from supervisor.wording.forecast import kept_machine_text, live_pulse, stop_limit_at
+from supervisor.wording.forecast import kept_machine_text, live_pulse, stop_limit_at, stopping_s
 
 Failure = tuple[str, str]  # (why it failed, the beginning of the advice that ends in a command), without full stops
 
@@ -35,7 +35,7 @@ NOT_RUNNABLE = 126  # the exit code of a shell for a file that exists and cannot
 NO_PYTHON = "python: command not found"  # the begin of the last line; many systems have python3 only
 IMPORTED = "Imported from "  # the beginning of the detail of an imported run, until it is resumed
 LIMIT_PHRASES: Mapping[Cause, str] = {
-    Cause.DEADLINE: "The deadline has passed",
+    Cause.DEADLINE: "The deadline is reached",
     Cause.MAX_RUNTIME: "The training time is used up",
     Cause.BUDGET: "The budget is spent",
 }
@@ -58,6 +58,10 @@ _TEMPLATES: Mapping[Cause, Failure] = {
     Cause.HOST_OOM: (
         "The machine ran out of memory{detail}. Not retried: the same would happen again",
         "Submit it with fewer loader workers or a machine with more memory, then",
+    ),
+    Cause.RESUME_IGNORED: (
+        "The command started over beside its checkpoint{detail}. Not retried: the same code would start over again",
+        "Let it load the newest checkpoint and submit it with `--replace-spec`, or",
     ),
     Cause.GPU_FAULT: (f"{_NO_MACHINE}: no zone had a working GPU{{detail}}", _OTHER_ZONES),
     Cause.RESULTS_UNVERIFIED: (
@@ -92,7 +96,7 @@ def stopping(run: Run, now: float) -> list[str]:
     first = _stop_request(run, now)
     begun = run.status == Status.STOPPING  # else it begins on the coming tick
     if run.live_attempt is not None:
-        limit_at = stop_limit_at(run) if begun else now + run.policy.stop_grace_s
+        limit_at = stop_limit_at(run) if begun else now + stopping_s(run)
         if limit_at is not None and limit_at > now:
             return [first, f"Next: waiting for the final checkpoint (up to {until_text(limit_at, now)})"]
         return [first, "The time for a final checkpoint is over", "Next: the machine is killed and released"]

@@ -9,11 +9,12 @@ from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
 from supervisor.domain.machines import How
 from supervisor.domain.policies import STALLING_POLLS
-from supervisor.domain.run import Run
+from supervisor.domain.run import LIMIT, Run
 from supervisor.domain.status import Status
 from supervisor.wording.figures import DASH, age_text, clip, clock_text, money_text, until_text
 from supervisor.wording.stalls import hang_in, is_spared
 
+MOST_UPLOAD_S = 600.0  # of a last save: the agent gives up then too
 ROUNDED_S = 2.0  # ages of beats and of listings are known to about a second
 
 
@@ -100,7 +101,20 @@ def boot_limit_at(run: Run, attempt: Attempt) -> float:
 
 def stop_limit_at(run: Run) -> float | None:
     """When the time for a final checkpoint is over; None without a stop. The grace begins with the status stopping."""
-    return None if run.stop is None else run.status_since + run.policy.stop_grace_s
+    return None if run.stop is None else run.status_since + stopping_s(run)
+
+
+def stopping_s(run: Run) -> float:
+    """How long it may take to stop. Only a limit of the run has kept the time of an upload too."""
+    is_limit = run.stop is not None and run.stop.source == LIMIT
+    return leaving_s(run) if is_limit else run.policy.stop_grace_s
+
+
+def leaving_s(run: Run) -> float:
+    """How long a run may take to leave at one of its limits: its grace, then the longest upload that it has shown."""
+    pulse = live_pulse(run)
+    save_s = pulse.save_s if pulse is not None and pulse.save_s is not None else run.files.checkpoint_s
+    return run.policy.stop_grace_s + min(save_s or 0.0, MOST_UPLOAD_S)
 
 
 def likely_zone(run: Run) -> str:

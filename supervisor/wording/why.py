@@ -44,6 +44,7 @@ _AGAIN: Mapping[Cause, str] = {
     Cause.USER_ERROR: "the same code would fail again",
     Cause.SETUP_FAILED: "the same setup would fail again",
     Cause.COMMAND_NOT_FOUND: "the same command could not be started again",
+    Cause.RESUME_IGNORED: "the same code would start over again",
     Cause.IMAGE_ERROR: "the same image would fail again",
     Cause.DISK_FULL: "a new machine would fill up at the same place",
     Cause.LAUNCH_REJECTED: "the same request would be refused again",

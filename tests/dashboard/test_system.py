@@ -41,6 +41,17 @@ def test_it_tells_of_the_loop(bed: Bed, looking: Looking) -> None:
     assert page.one("h2", id="fit-title").text == "Not ready"
 
 
+def test_how_many_preemptions_lost_no_step(bed: Bed, looking: Looking) -> None:
+    assert "Saved on notice" not in looking.page("/ui/system").one("section", id="loop").text, "there was none"
+    bed.submit("digits-7")
+    trains = bed.train("digits-7").attempt
+    assert trains is not None
+    bed.change("digits-7", attempt=replace(trains, preempted_at_step=120, step_from=120))
+    bed.clock.advance(61.0)
+    shown = looking.page("/ui/system").one("section", id="loop").text
+    assert "Saved on notice 1 of 1 preemption of the last 30 days lost no step (100 %)" in shown
+
+
 def test_a_database_that_is_away_is_told_and_no_bug(
     bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

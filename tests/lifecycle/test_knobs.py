@@ -159,9 +159,9 @@ STALL: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], bo
 }  # fmt: skip
 
 LIMITS: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], bool]]] = {
-    "max_runtime_s": (lambda: Case(Status.RUNNING), 4700, 4701, stops_for(Cause.MAX_RUNTIME)),
-    "deadline": (lambda: Case(Status.RUNNING), NOW, NOW + 1, stops_for(Cause.DEADLINE)),
-    "budget_usd": (lambda: Case(Status.RUNNING), 4.9, 4.91, stops_for(Cause.BUDGET)),
+    "max_runtime_s": (lambda: Case(Status.RUNNING), 4820, 4821, stops_for(Cause.MAX_RUNTIME)),
+    "deadline": (lambda: Case(Status.RUNNING), NOW + 120, NOW + 121, stops_for(Cause.DEADLINE)),
+    "budget_usd": (lambda: Case(Status.RUNNING), 4.916, 5.2, stops_for(Cause.BUDGET)),
     "max_attempts": (lambda: lost_case(counters=Counters(counted=4)), 5, 6, failed(Cause.LIMIT_REACHED)),
     "max_user_failures": (lambda: exit_case(user_failures=1), 2, 3, failed(Cause.USER_ERROR)),
     "wait_for_capacity_s": (waiting_case, 1000, 1001, failed(Cause.NO_CAPACITY)),

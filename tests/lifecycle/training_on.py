@@ -31,7 +31,7 @@ AMPLE, TIGHT, UNREADABLE = (
 TELEMETRIES = ("", "{}", "{", AMPLE, TIGHT, UNREADABLE)
 LIMITS: dict[str, tuple[float | None, ...]] = {
     "deadline": (None, NOW - 1, NOW + 1000),
-    "budget_usd": (None, 0.0001, 0.01, 0.012, 100.0),
+    "budget_usd": (None, 0.0001, 0.01, 0.0131, 100.0),
     "max_runtime_s": (None, 10.0, 100_000.0),
 }
 

@@ -48,6 +48,8 @@ def running(key: int = 1, price: float | None = 2.0, **fields: Any) -> Run:
         (metrics.TRIES, events_of(EventKind.OBTAINED), ("obtained",)),
         (metrics.TRIES, events_of(EventKind.TRY_FAILED, cause="quota"), ("quota",)),
         (metrics.ATTEMPTS_ENDED, events_of(EventKind.ATTEMPT_ENDED, cause="preempted"), ("preempted",)),
+        (metrics.PREEMPTIONS_SAVED, events_of(EventKind.RECOVERED, saved_on_notice=True), ("yes",)),
+        (metrics.PREEMPTIONS_SAVED, events_of(EventKind.RECOVERED, saved_on_notice=False), ("no",)),
     ],
 )
 def test_each_event_counts_once_in_its_series(
@@ -55,7 +57,7 @@ def test_each_event_counts_once_in_its_series(
 ) -> None:
     tally, run = Tally(), running()
     assert grown(counter, lambda: tally.committed(run, run, event, NOW)) == {labels: 1}
-    others = events_of(EventKind.WAITING, cause="quota")
+    others = events_of(EventKind.WAITING, cause="quota") + events_of(EventKind.RECOVERED, saved_on_notice=None)
     assert grown(counter, lambda: tally.committed(run, run, others, NOW)) == {}
 
 

@@ -133,6 +133,9 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "console": _console,
     "settled": lambda s: "yes" if s.run.settled else "no",
     "cost_usd": lambda s: round(run_cost_usd(s.run, s.now), 4),
+    "trained": lambda s: round(s.run.training_s),
+    # Steps of the last attempt, by its beats, that are in no checkpoint.
+    "unsaved": lambda s: (s.last.step_last or 0) - (s.last.step_kept or 0),
     "next_in": lambda s: "never" if s.run.next_at is None else round(s.run.next_at - s.now, 1),
     "in_status": lambda s: s.now - s.run.status_since,
     "message": lambda s: s.run.pulse.message if s.run.pulse is not None else "",

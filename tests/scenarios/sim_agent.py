@@ -113,8 +113,11 @@ class SimAgent:
     def signs(self) -> str:
         """What its beats say of a step that does not come, and of its metrics."""
         hang = Hang(self.hangs_at, 75.0, self.step if self.plan.reports else None) if self.hangs_at else None
+        notes: tuple[tuple[str, float], ...] = ()
+        if self.plan.ignores and self.restored and self.step_from:
+            notes = (("checkpoint.opened", 0), ("step.first_after_restore", 1), ("step.from", self.step_from))
         return signs.encode(
-            Signs(hang=hang, moves=self.moves, repaired=self.repaired, metrics=self.odd, slow=self.slow)
+            Signs(hang=hang, moves=self.moves, repaired=self.repaired, metrics=self.odd, notes=notes, slow=self.slow)
         )
 
     def throttle(self, share: float) -> None:
@@ -197,6 +200,9 @@ class SimAgent:
         self.step = self.saved = self.step_from or 0
         self.pointed, self.training_at = self.step_from, now
         self.state, self.phase = "training", heartbeat.TRAINING
+        if self.plan.ignores and self.step_from and self.job["on_resume_ignored"] == "stop":
+            self.left, self.exit = heartbeat.RESUME_IGNORED, Exit(None, 9, True, ran_s=2.0)
+            self.phase, self.state = heartbeat.FINISHED, "over"
 
     def _reject(self, step: int) -> None:
         self.note, self.rejected = "it differs from its sha256", step

@@ -33,6 +33,7 @@ class Plan:
     reports: bool = True
     push: bool = True
     carries: bool = True  # its beats carry recent points; False = an agent of an older build
+    ignores: bool = False  # its training starts over beside a restored checkpoint, and its agent ends it
     starts: bool = True  # the agent comes up at all
     uploads: bool = True  # the results reach the store
     results: tuple[str, ...] = ("model.bin",)

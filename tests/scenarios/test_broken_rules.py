@@ -123,6 +123,8 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.end_in", no_beat_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.events.warnings.next_reminder_at", reminded_in_every_tick),
+        ("limits/limits-keep-their-grace", "supervisor.lifecycle.living.limits.KEPT_SHARE", 0.0),
+        ("rules/running-ignores-its-checkpoint", "supervisor.lifecycle.living.beats.UNOPENED", "another word"),
         ("limits/no-progress-row", "supervisor.lifecycle.ending.ending.ENDS_THE_RUN", "another_word"),
         ("limits/incident", "supervisor.lifecycle.gates.places.failing_incident", no_second_signal),
         ("groups/asking-blocks-nobody", "supervisor.domain.attempt.Attempt.has_question", property(nothing_waits)),

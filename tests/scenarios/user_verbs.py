@@ -125,6 +125,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "promises": ("", "results", _promises),
     "watch": ("", "watch", _watch),
     "on_slow": ("", "on_slow", str),
+    "on_resume_ignored": ("", "on_resume_ignored", str),
     "on_success": ("", "on_success", str),
     "require_pull": ("", "require_pull", yes),
     "group": ("", "group", str),

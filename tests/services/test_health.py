@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.doctor.doctor import Surroundings, examine
-from supervisor.services.reading.health import LoopStatus, loop_json, readiness
+from supervisor.services.reading.health import LoopStatus, Preemptions, loop_json, readiness
 from supervisor.services.runs.dev import Dev
 from tests.services.bed import COMMAND, PLACE, Bed
 
@@ -206,4 +207,34 @@ def test_the_loop_reports_its_state(age_s: float | None, ticking: bool) -> None:
         "last_tick_took_s": 0.25,
         "last_tick_late_s": 1.5,
         "leases": [{"name": "cell", "held": True}, {"name": "outbox", "held": False}],
+        "saved_on_notice": None,
     }
+
+
+def test_preemptions_that_lost_no_step(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the stored attempts of live runs and of those that ended lately; read once in a minute, however many look."""
+    for run_id, attempt in {
+        "saved": {"preempted_at_step": 120, "step_from": 120},
+        "lost": {"preempted_at_step": 120, "step_from": 100},
+        "first": {},
+        "boots": {"preempted_at_step": 120, "training_at": None},
+    }.items():
+        bed.submit(run_id)
+        trains = bed.train(run_id).attempt
+        assert trains is not None
+        bed.change(run_id, attempt=replace(trains, **attempt))
+    reader, reads = Preemptions(bed.parts), []
+    stored = bed.store.patrols.attempts
+    monkeypatch.setattr(bed.store.patrols, "attempts", lambda *page: reads.append(page) or stored(*page))
+    assert reader.read() == reader.read() == {"window_s": 30 * 86_400.0, "preemptions": 2, "saved": 1}
+    assert len(reads) == 1
+    bed.clock.advance(61.0)
+    assert reader.read() is not None
+    assert len(reads) == 2
+
+    def down(*_: object) -> None:
+        raise StoreDown("disk full")
+
+    bed.clock.advance(61.0)
+    monkeypatch.setattr(bed.store.patrols, "attempts", down)
+    assert reader.read() is None, "not read is not zero"

@@ -3,8 +3,8 @@ together with the results of the moment when they appeared.
 
 The newest complete entry counts; older entries are skipped. The baton names entries called `best*` beside the others,
 but nothing resumes from them: a resume continues from the newest state, not from the best one. The pruner deletes what
-the baton does not name any more, after the baton has moved. What a metric holds back (agent/watch/metrics.py) is never
-pointed to; the training's own file stays.
+the baton does not name any more, after the baton has moved. What a metric (agent/watch/metrics.py) or a command that
+may have started over (agent/watch/resumecheck.py) holds back is never pointed to; the training's own file stays.
 
 Restored is the newest checkpoint that a pointer names and that verifies. A checkpoint that does not verify is dropped
 from the baton and the previous one is used, after the last previous one the milestones from the newest down; the beat
@@ -21,8 +21,8 @@ import shutil
 import time
 from typing import Callable, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder
-from supervisor.agent.checkpoints.pruning import BEST, Pruner
+from supervisor.agent.checkpoints.folder import BEST, Candidate, CheckpointFolder
+from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver, is_plain
 from supervisor.agent.checkpoints.snapshots import Snapshot, Snapshots
 from supervisor.agent.machine.masking import NOTHING, Masker
@@ -47,7 +47,7 @@ class Changed(Exception):
 
 
 class HeldBack(Exception):
-    """A metric was not finite when it was made."""
+    """A metric was not finite when it was made, or the command may have started over."""
 
 
 class Hooks(NamedTuple):
@@ -61,6 +61,8 @@ class Hooks(NamedTuple):
     staged: Callable[[str, List[FileEntry]], None] = lambda folder, entries: None  # the copies, before their upload
     # Why a checkpoint must not be used; "" = it may be; None = the reports up to it are not read yet.
     held: Callable[[Candidate], Optional[str]] = lambda candidate: ""
+    # (step, total) of the last report; None = there was none.
+    reported: Callable[[], Optional[Tuple[int, Optional[int]]]] = lambda: None
 
 
 class Results(NamedTuple):
@@ -90,7 +92,7 @@ class CheckpointSaver:
         self._run_id, self._attempt, self._staging = place
         self._retrier = retrier
         self._transfer = Transfer(pruner.store, retrier, "uploading a checkpoint")
-        self._step_of, self._note, self._moved, self._took, self._staged, self._held = hooks
+        self._step_of, self._note, self._moved, self._took, self._staged, self._held, self._reported = hooks
         self._masker = masker
         self._prefixes: Set[str] = set()
         self.newest: FrozenSet[str] = frozenset()  # entries of the checkpoints that the baton names first
@@ -151,7 +153,7 @@ class CheckpointSaver:
 
     def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         started = time.monotonic()
-        step = self._step_of(candidate.name)
+        step, reported = self._step_of(candidate.name), self._reported()
         best = candidate.name.startswith(BEST)
         snapshot = None if best else self._snapshots.of(candidate.name)
         try:
@@ -168,7 +170,7 @@ class CheckpointSaver:
         except HeldBack:
             self._pruner.discard(prefix, [entry.name for entry in entries])
             raise
-        self._point(Pointer(step, prefix, tuple(entries), results), best)
+        self._point(Pointer(step, prefix, tuple(entries), results, *(reported or ())), best)
         self._note("")
         took_s = time.monotonic() - started
         self._took(candidate.written_s + took_s)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 Signature = Tuple[Tuple[str, int, int, int], ...]  # per file: name relative to the folder, inode, bytes, mtime ns
+BEST = "best"
 _IN_MOVED_TO = 0x00000080
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _log = logging.getLogger("agent")
@@ -72,6 +73,7 @@ class CheckpointFolder:
         self.scan_s = 0.0  # how long the last scan took
         self.pending = False  # some entry is new: written just now, or not saved yet
         self.changed_at: Optional[float] = None  # when an entry was last new; at first: of the first scan
+        self.seen_at: Optional[float] = None  # the same of one that a resume may start from; None = there was none
 
     def ignore_present(self) -> None:
         """The present entries were restored: they are not new."""
@@ -125,6 +127,7 @@ class CheckpointFolder:
                 began = now if entry is None or entry.done or name in renamed else entry.began
                 entry = self._entries[name] = _Entry(signature, now, began)
                 self.changed_at = now
+                self.seen_at = self.seen_at if name.startswith(BEST) else now
             elif not entry.done and not entry.at_rest:
                 entry.at_rest = True
                 self._at_rest(name)

@@ -16,13 +16,13 @@ import logging
 import re
 from typing import Callable, Dict, Iterable, List, Set, Tuple
 
+from supervisor.agent.checkpoints.folder import BEST
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Keep
 from supervisor.contract.heartbeat import MAX_PRUNED, Pruned
 from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
-BEST = "best"
 UNNAMED = "the baton does not name it"
 _PREFIX = re.compile(r"(?:best-)?([0-9]{1,15})-a([0-9]+)(?:\.[0-9]+)?/")
 _log = logging.getLogger("agent")

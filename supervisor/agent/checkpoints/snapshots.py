@@ -24,8 +24,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from supervisor.agent.checkpoints.folder import Renames, is_checkpoint_name
-from supervisor.agent.checkpoints.pruning import BEST
+from supervisor.agent.checkpoints.folder import BEST, Renames, is_checkpoint_name
 from supervisor.agent.store.access import open_no_link
 from supervisor.contract.runfiles import LeftOut, SavedFile
 

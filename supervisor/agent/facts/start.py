@@ -115,6 +115,12 @@ def mounted_as(mount: Optional[Mount], sys: str = "/sys") -> str:
     return kind
 
 
+def mount_kind(path: str) -> str:
+    """`mounted_as` of this path; "" where that cannot be read."""
+    mounts = parse_mounts(read_text("/proc/self/mountinfo", max_bytes=1 << 20))
+    return mounted_as(mount_under(os.path.realpath(path), mounts))
+
+
 def _plain(path: str) -> str:
     """mountinfo writes blanks and backslashes as octal numbers."""
     return _OCTAL.sub(lambda match: chr(int(match.group(1), 8)), path)

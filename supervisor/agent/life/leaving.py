@@ -89,7 +89,7 @@ class Leaving:
         if finished and parts.end_reasons.ending is None:
             # Before `done`: the machine may be released soon after it. Where the time is short, the results come first.
             self._store_evidence(end, None)
-        if not finished:
+        if not finished and reason != heartbeat.RESUME_IGNORED:  # those of the restored moment stay the newest
             self._save_last_results()
         if finished and self._finish(end):
             self._send_last_beat(end, None)

@@ -41,6 +41,8 @@ from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
+from supervisor.agent.watch.resumecheck import ResumeCheck
+from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.contract.stores.folder import FolderStore
@@ -145,6 +147,10 @@ class Parts:
         )
 
     def _progress(self) -> Progress:
+        job = self.job
+        self.resume = ResumeCheck(job.on_resume_ignored, lambda: self.training.ran_s, lambda: self.progress.total)
+        hazard = job.hazard if job.notice_from else 0.0  # whoever preempts machines announces it
+        self.saving = SaveClock(self.folder.save_due, hazard, lambda: self.entries.seen_at)
         return Progress(
             self.folder.progress,
             self.beat_state.update,
@@ -152,6 +158,8 @@ class Parts:
             self.job.steps_from_zero,
             metrics=self.metrics,
             series=self.series,
+            resume=self.resume,
+            saving=self.saving,
         )
 
     def _surroundings(self) -> Surroundings:
@@ -207,7 +215,13 @@ class Parts:
 
     def _seen(self) -> Seen:
         keeps_metrics = self.metrics.has_any or self.facts_duty.has_tracker
-        return Seen(self.progress.first_step, self.log_watch.shows_losses, keeps_metrics)
+        return Seen(
+            self.progress.first_step,
+            self.log_watch.shows_losses,
+            keeps_metrics,
+            self.resume.ignored,
+            self.saving.notes(),
+        )
 
     def _counters(self) -> Counters:
         folder, tree = self.folder, ProcessTree(lambda: self.training.pid)
@@ -278,6 +292,7 @@ class Parts:
                 self._checkpoint_took,
                 self.notes.staged,
                 self._held,
+                lambda: self.resume.reported,
             ),
             masker=self.masker,
             results=self.results,
@@ -310,6 +325,9 @@ class Parts:
         return late or self.end_reasons.uploads_over(reserve_s)
 
     def _held(self, candidate: Candidate) -> Optional[str]:
+        started_over = self.resume.held()
+        if started_over:
+            return started_over
         step, is_announced = self.progress.step_of(candidate.name), self.progress.announces(candidate.name)
         return self.metrics.held(step, None if is_announced else candidate.changed_at)
 
@@ -323,6 +341,7 @@ class Parts:
         longest_s = max(seconds, self.beat_state.now.save_s or 0.0)
         self.beat_state.update(save_s=round(longest_s, 1))
         self.notes.saved(seconds)
+        self.saving.took(seconds)
 
 
 class Loop:

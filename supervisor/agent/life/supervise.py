@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import Restorer
+from supervisor.agent.facts.start import mount_kind
 from supervisor.agent.life.leaving import Leaving
 from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.life.setup import Setup, SetupFailed
@@ -172,6 +173,7 @@ class Supervision:
         parts.results.snapshots.clear()
         parts.progress.saved(step)
         parts.notes.restored(step)
+        parts.resume.restored(pointer, folder.checkpoints, mount_kind(folder.checkpoints))
         parts.series.resumed_from = step
         workplace = parts.workplace = prepare(job, folder, parts.secrets, step)
         hub = hub_folder(job)
@@ -181,6 +183,7 @@ class Supervision:
         workplace.env.update(mlflow_run(workplace.env, job, workplace.cwd))
         parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
         parts.surroundings.before(workplace.cwd, workplace.env)
+        parts.saving.begin()
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
         parts.beat_state.update(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
         parts.snapshot_loop.start()
@@ -214,6 +217,9 @@ class Supervision:
         ignored = parts.progress.ignored
         parts.log_watch.note_step(parts.progress.step)
         parts.progress.poll()
+        parts.saving.look()
+        if parts.resume.must_end:
+            parts.end_reasons.add(heartbeat.RESUME_IGNORED)
         if parts.progress.ignored != ignored:
             parts.beat_state.note("progress", "%d lines of the progress file make no sense" % parts.progress.ignored)
 
@@ -233,7 +239,8 @@ class Supervision:
         if not self._end_requested:
             self._end_requested = True
             _log.info("ending the command: %s", ending.reason)
-            self._request_end(ending.reason)
+            if ending.reason != heartbeat.RESUME_IGNORED:  # it must save nothing more, so it is killed at once
+                self._request_end(ending.reason)
         if time.monotonic() >= ending.kill_at and signal.SIGKILL not in training.sent:
             _log.info("the command is still running: KILL")
             training.signal(signal.SIGKILL)

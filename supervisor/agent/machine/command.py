@@ -173,6 +173,7 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_STAGE_DIR": folder.staged if job.stage else None,
         "SPOT_PROGRESS_FILE": folder.progress,
         "SPOT_STOP_FILE": folder.stopping,
+        "SPOT_SAVE_FILE": folder.save_due,
         "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
         "SPOT_TRACKER_ID": job.tracker_id,
         "SPOT_GROUP": job.group,

@@ -115,6 +115,8 @@ class Job(NamedTuple):
     slow_s: float = 600.0  # the window of the figures that show why a run is slow
     scratch: Tuple[str, ...] = ()  # globs of what may be removed after a full disk
     watch: Optional[Mapping[str, Mapping[str, str]]] = None  # metric -> what the spec wants of it
+    hazard: float = 1.0  # how much likelier a preemption is than by contract/saving.py; 0 = nothing preempts it
+    on_resume_ignored: Optional[str] = None  # "warn": a command that starts over beside its checkpoint goes on
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
@@ -128,6 +130,7 @@ class Job(NamedTuple):
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
     "tracker_url", "tracker_id", "group", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch", "setup",
+    "on_resume_ignored",
 )  # fmt: skip
 _STAYS = ("stays_after_success", "stays_after_failure", "keep_machine")
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "hang", *_STAYS)
@@ -160,7 +163,7 @@ def _job(data: Dict[str, Any]) -> Job:
     retry, kept = data.get("retry") or {}, data.get("checkpoints") or {}
     plain: Dict[str, Any] = {name: data.get(name) for name in _AS_IS}
     plain.update((name, data.get(name) is True) for name in _FLAGS)
-    plain.update((name, float(data[name])) for name in _NUMBERS if data.get(name) is not None)
+    plain.update((name, float(data[name])) for name in (*_NUMBERS, "hazard") if data.get(name) is not None)
     return Job(
         machine=str(data["name"]),
         run_id=data["run_id"],
@@ -247,6 +250,7 @@ class MachineFolder:
         self.progress = os.path.join(work, "progress.jsonl")
         self.output = os.path.join(work, "output.log")
         self.stopping = os.path.join(work, "stopping")
+        self.save_due = os.path.join(work, "save-due")
         self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
         self._lock: Optional[int] = None
         self._deadline: Optional[float] = None  # of a notice that this agent itself received

@@ -90,6 +90,8 @@ class EndReasons:
             grace_s, save_s = min(grace_s, LOST_GRACE_S), 0.0
         elif reason == heartbeat.SUPERSEDED:
             grace_s = min(grace_s, SUPERSEDED_GRACE_S)
+        elif reason == heartbeat.RESUME_IGNORED:
+            grace_s = 0.0
         elif reason == heartbeat.CUT_OFF:
             save_s = -grace_s  # the command saves locally; an upload cannot reach the store
         self._shorten(Ending(reason, now + grace_s, now + grace_s + save_s, may_write))

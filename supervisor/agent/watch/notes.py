@@ -2,16 +2,18 @@
 
 - Saving is expensive: checkpoints took more than SHARE of the command's time, their uploads included, and 1 MB from the
   middle of the largest file shrinks. The sample is taken once per attempt, of a copy that is uploaded anyway.
+- It saves much too rarely, or too often, for this machine (watch/saving.py).
 - Metrics are not kept: the log shows losses, and no metric was reported in the first SILENT_S.
 - The restore: a checkpoint was rejected, because it is damaged or not there; or the command began so far before the
-  restored step that it cannot have loaded it.
+  restored step that it cannot have loaded it. Where it did not even open it, the command has started over
+  (agent/watch/resumecheck.py).
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from supervisor.agent.machine.folder import open_plain
 from supervisor.contract.baton import FileEntry
@@ -19,15 +21,20 @@ from supervisor.contract.baton import FileEntry
 SAMPLE_BYTES, LEAST_BYTES = 1 << 20, 1 << 16
 SHARE, SHARE_AFTER_S = 0.1, 600.0  # the rule wants more; a share of a short time says nothing
 SILENT_S = 1200.0
+NOTHING: Mapping[str, float] = {}
 MISSING = "is not in the store"  # words of store/access.py
 
 
 class Seen(NamedTuple):
-    """What other parts of the agent see. `keeps_metrics`: one was reported, or the run has a page of a tracker."""
+    """What other parts of the agent see. `keeps_metrics`: one was reported, or the run has a page of a tracker.
+    `ignored`: the command has started over, with the step that was restored and the one where it began. `saving`:
+    notes of watch/saving.py."""
 
     first_step: Optional[int]
     shows_losses: bool
     keeps_metrics: bool
+    ignored: Optional[Tuple[int, int]] = None
+    saving: Mapping[str, float] = NOTHING
 
 
 class Notes:
@@ -68,13 +75,17 @@ class Notes:
 
     def signs(self) -> Mapping[str, Any]:
         """Fields of contract/signs.py."""
-        notes, seen = {**self._rejected, **self._saving}, self._seen()
+        seen = self._seen()
+        notes = {**self._rejected, **self._saving, **seen.saving}
         if seen.shows_losses and not seen.keeps_metrics and self._ran_s() >= SILENT_S:
             notes["metric.reported"] = 0
         # A checkpoint's name may count something else than steps: only a fall to less than half says that it began
         # anew.
         if self._restored is not None and seen.first_step is not None and 2 * seen.first_step < self._restored:
             notes.update({"step.from": self._restored, "step.first_after_restore": seen.first_step})
+        if seen.ignored is not None:
+            restored, first_step = seen.ignored
+            notes.update({"step.from": restored, "step.first_after_restore": first_step, "checkpoint.opened": 0})
         return {"notes": tuple(sorted(notes.items()))}
 
 

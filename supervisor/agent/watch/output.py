@@ -29,6 +29,8 @@ from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.agent.watch.metrics import MetricWatch
+from supervisor.agent.watch.resumecheck import ResumeCheck
+from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, is_count
@@ -246,9 +248,11 @@ class Progress:
         *,
         metrics: Optional[MetricWatch] = None,
         series: Optional[MetricSeries] = None,
+        resume: Optional[ResumeCheck] = None,
+        saving: Optional[SaveClock] = None,
     ) -> None:
-        """`metrics` and `series` are given those of each report."""
-        self._takers = [taker.add for taker in (metrics, series) if taker is not None]
+        """The last four are given each report."""
+        self._takers = [taker.add for taker in (metrics, series, resume, saving) if taker is not None]
         self._tail = LineTail(path)
         self._report = report
         self._monotonic = monotonic

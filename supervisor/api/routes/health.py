@@ -62,9 +62,11 @@ async def show_meta(request: Request) -> Meta:
 
 @routes.on("GET /v1/loop", Scope.READ)
 async def show_loop(request: Request) -> LoopShown:
-    """Show the state of the loop: its last tick, how long that took, and the leases of this process."""
+    """Show the state of the loop: its last tick, how long that took, the leases of this process, and how many
+    preemptions of the last 30 days lost no step."""
     services = services_of(request)
-    return loop_json(services.loop(), services.parts.knobs.poll_interval_s)
+    saved = await run_in_threadpool(services.preemptions.read)
+    return loop_json(services.loop(), services.parts.knobs.poll_interval_s, saved)
 
 
 @routes.on("GET /v1/whoami", Scope.READ)

@@ -38,8 +38,8 @@ TEN_YEARS_S = 315_360_000.0
 RESERVED_ENV = frozenset(
     {
         "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",
-        "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_STOP_FILE", "SPOT_TRACKER_ID", "SPOT_TENSORBOARD_DIR",
-        "SPOT_GROUP",
+        "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_STOP_FILE", "SPOT_SAVE_FILE", "SPOT_TRACKER_ID",
+        "SPOT_TENSORBOARD_DIR", "SPOT_GROUP",
     }
 )  # fmt: skip
 
@@ -331,6 +331,13 @@ class RunSpec(Strict):
     watch: Annotated[dict[MetricName, MetricWatch], Field(max_length=8)] = {}
     escalate: EscalateSpec = EscalateSpec()
     stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None
+    on_resume_ignored: Annotated[
+        Literal["stop", "warn"],
+        Field(
+            description="`stop`: a training that starts over beside the restored checkpoint is ended before it can "
+            "replace it. `warn`: an event says so, and it goes on"
+        ),
+    ] = "stop"
     on_slow: Annotated[
         Literal["off", "move"],
         Field(

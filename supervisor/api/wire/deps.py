@@ -32,7 +32,7 @@ from supervisor.services.plan.spec_view import Preview, nothing_sent
 from supervisor.services.reading import queries, series
 from supervisor.services.reading.about import About
 from supervisor.services.reading.curves import Curves
-from supervisor.services.reading.health import LoopView
+from supervisor.services.reading.health import LoopView, Preemptions
 from supervisor.services.reading.queries import Live, Queries, nobody_live
 from supervisor.services.reading.scrape import Readings
 from supervisor.services.runs import many
@@ -80,6 +80,7 @@ class Services:
     identity: Identity
     gpus: Gpus
     curves: Curves
+    preemptions: Preemptions
     dev: Dev | None = None
     beat_host: str = ""
     plan_sources: PlanSources = field(default_factory=lambda: PlanSources(tuple, nothing_sent))
@@ -108,8 +109,8 @@ def assemble(
     queries = Queries(parts, inbox, loop, live)
     plan_sources = PlanSources(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
     logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
-    gpus, curves = Gpus(parts, None), Curves(parts, queries)
-    return Services(parts, inbox, queries, logs, loop, around, identity, gpus, curves, dev, beat_host, plan_sources)
+    readers = Gpus(parts, None), Curves(parts, queries), Preemptions(parts)
+    return Services(parts, inbox, queries, logs, loop, around, identity, *readers, dev, beat_host, plan_sources)
 
 
 def with_tokens(services: Services, rates: Rates | None = None) -> Services:

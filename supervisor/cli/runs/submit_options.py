@@ -126,6 +126,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
     "Limits": (
         *LIMITS,
         _choice("on_slow", "--on-slow", "Move a run with a throttled GPU at its next checkpoint.", "off", "move"),
+        _choice("on_resume_ignored", "--on-resume-ignored", "If it starts over on resume.", "stop", "warn"),
         _time("expect_runtime_s", "--expect-runtime", "Expected training time; below half of it: partial."),
         _time("stop_grace_s", "--stop-grace", "Time to save the last checkpoint (90s, 30m, 2h)."),
     ),

@@ -69,6 +69,7 @@ _CAUSE_MEANING: Mapping[Cause, str] = {
     Cause.IMAGE_ERROR: "The image could not be pulled or started.",
     Cause.SETUP_FAILED: "The commands of `setup` failed, so the command itself was not started.",
     Cause.COMMAND_NOT_FOUND: "The command does not exist on the machine, or cannot be run there.",
+    Cause.RESUME_IGNORED: "The command started over beside the checkpoint that was restored for it, and was ended.",
     Cause.FINISHED: "The command did its work.",
     Cause.DEADLINE: "The deadline of the run has passed.",
     Cause.MAX_RUNTIME: "The training time of the run is used up.",

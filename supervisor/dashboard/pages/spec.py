@@ -50,6 +50,7 @@ _OPTIONS: Mapping[str, tuple[str, str | bool]] = {
     "expect_runtime_s": ("expect-runtime", "seconds"),
     "expect_checkpoint_gb": ("expect-checkpoint", "number"),
     "stop_grace_s": ("stop-grace", "seconds"),
+    "on_resume_ignored": ("on-resume-ignored", "text"),
     "on_slow": ("on-slow", "text"),
     "on_success": ("on-success", "text"),
     "on_failure": ("on-failure", "text"),

@@ -36,7 +36,8 @@ NAMES = frozenset({
     "repair.files", "repair.bytes",
     "env.python", "env.conda", "env.venv", "env.wanted", "env.has_module", "env.affinity", "env.quota", "env.line_ends",
     "step.last", "step.total", "step.checkpoint", "step.from", "step.first_after_restore", "step.at",
-    "checkpoint.torn", "checkpoint.missing", "save.s", "upload.missing", "results.unverified",
+    "checkpoint.torn", "checkpoint.missing", "checkpoint.opened", "save.s",
+    "save.every_s", "save.best_s", "save.best_steps", "upload.missing", "results.unverified",
     "hang.place", "hang.still_s", "stall.s", "motion.gpu", "motion.cpu", "motion.io", "motion.net", "motion.files",
     "up.s", "exit.at", "repeat.same", "smoke.passed", "log.lines",
     # Figures of several minutes and metrics.

@@ -132,5 +132,10 @@ REMEDIES: Mapping[str, tuple[str, bool, str]] = {
     "set_timeouts": ("set timeouts for connections", False, ""),
     "submit_again": ("submit the edited code as a new run", False, ""),
     "unbuffered": ("unbuffered output: PYTHONUNBUFFERED=1", False, "env"),
+    "save_by_time": ("save where `spot_progress.should_save()` is true, or change how often it saves", False, ""),
+    "load_checkpoint": (
+        "load the newest entry of SPOT_CHECKPOINT_DIR at the start, and count on from its step", False, "command",
+    ),
+    "warn_only": ("`on_resume_ignored: warn`, if it starts over on purpose", False, "on_resume_ignored"),
     "lower_rate": ("look at the learning rate and the data of the last steps", False, ""),
 }  # fmt: skip

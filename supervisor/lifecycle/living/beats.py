@@ -11,16 +11,18 @@ from dataclasses import replace
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.heartbeat import BEATS_OF_A_START, Beat
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import STOPS, Event, EventKind
 from supervisor.domain.observation import Observation, Part, Seen, World
 from supervisor.domain.policies import STALLING_POLLS, STOP
 from supervisor.domain.run import Run, with_pulse
+from supervisor.wording.figures import step_text
 from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, odd_text
 
 # Two ticks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
 # Several processes write rows, and stores report ages in whole seconds or worse: less than this is no wrong clock.
 TOLERANCE_S = 60.0
+UNOPENED = "checkpoint.opened"  # the note of a command that started over; its figure is 0
 
 
 def beat_of(part: Part[Beat], launch_id: str) -> Seen[Beat] | None:
@@ -137,6 +139,25 @@ def _finding(odd: signs.OddMetric, stops: bool) -> Event:
     if stops and odd.back_step is None:
         text += "; its checkpoints are held back until the metric is finite again, and the run ends if it stays so"
     return Event(EventKind.FINDING, f"{text}.", data=facts)
+
+
+def with_ignored_resume(run: Run) -> tuple[Run, tuple[Event, ...]]:
+    """The run after its agent has said that the command started over, with the event of it: once an attempt."""
+    attempt, pulse = run.live_attempt, run.pulse
+    if attempt is None or pulse is None or pulse.launch_id != attempt.launch_id or UNOPENED not in pulse.signs:
+        return run, ()
+    notes = dict(signs.decode(pulse.signs).notes)
+    if notes.get(UNOPENED) != 0 or UNOPENED in attempt.alerted:
+        return run, ()
+    restored, first_step = int(notes.get("step.from", 0)), int(notes.get("step.first_after_restore", 0))
+    stops = run.policy.on_resume_ignored == STOP
+    follows = "it is ended before it can replace it" if stops else "it goes on, because `on_resume_ignored` is `warn`"
+    began = f"The command began again at {step_text(first_step)}, and opened no file of the checkpoint of "
+    facts = {"step_from": restored, "first_step": first_step, STOPS: stops}
+    event = Event(
+        EventKind.RESUME_IGNORED, f"{began}{step_text(restored)} that was restored for it: {follows}.", data=facts
+    )
+    return with_pulse(run, pulse, replace(attempt, alerted=(*attempt.alerted, UNOPENED))), (event,)
 
 
 def lasting_metric(run: Run) -> signs.OddMetric | None:

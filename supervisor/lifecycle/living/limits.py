@@ -3,6 +3,9 @@
 Progress is judged where progress is due, beats elsewhere, and nothing while we cannot see. Limits that end an attempt
 count from the latest of their own start and the moment since which their source has been read without a gap.
 
+The end of a budget, a deadline or a training time is a notice: the training gets its whole `stop_grace_s` and the time
+of an upload, and what that takes is kept of the limit beforehand. So the limit itself holds.
+
 Deadline, budget and training time are never extended by our own absence. A deadline is a time of the wall clock.
 Budget and training time are lengths of time by the agent's own count (`beats.with_agent_clock`), so a wall clock that
 steps neither ends a run nor bills an hour.
@@ -18,10 +21,12 @@ from supervisor.domain.observation import BEATS, World, machines_in
 from supervisor.domain.policies import StallLimits
 from supervisor.domain.run import Run, run_cost_usd, training_s
 from supervisor.lifecycle.decision import soonest
-from supervisor.wording.figures import age_text
+from supervisor.wording.figures import age_text, money_text
+from supervisor.wording.forecast import leaving_s
 from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_reason, is_spared
 
 SETUP_MARGIN_S = 120.0  # the agent itself ends a setup at its limit, and says so
+KEPT_SHARE = 0.15  # of a limit at most: a tiny one leaves time to train too, and the warning at 80 % comes before
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:
@@ -89,18 +94,39 @@ def limit_passed(run: Run, now: float, world: World | None = None) -> tuple[Caus
     a person changes a limit."""
     limits = run.policy.limits
     wall = now if world is None else now + world.wall_ahead_s
-    if limits.deadline is not None and wall >= limits.deadline:
-        return Cause.DEADLINE, f"the deadline passed {age_text(wall - limits.deadline)} ago"
+    if limits.deadline is not None and wall >= limits.deadline - _kept_s(run, limits.deadline - run.generation_at):
+        left_s = limits.deadline - wall
+        if left_s <= 0:
+            return Cause.DEADLINE, f"the deadline passed {age_text(-left_s)} ago"
+        return Cause.DEADLINE, f"the deadline is in {age_text(left_s)}, which are kept for the last save"
     now = now if world is None else _counted_until(run, world, now)
     if limits.max_runtime_s is not None:
-        trained_s = run.training_s + training_s(run.live_attempt, now)
-        if trained_s >= limits.max_runtime_s:
-            return Cause.MAX_RUNTIME, f"{trained_s:.0f} s of training, limit {limits.max_runtime_s:.0f} s"
+        trained_s, kept_s = run.training_s + training_s(run.live_attempt, now), _kept_s(run, limits.max_runtime_s)
+        if trained_s >= limits.max_runtime_s - kept_s:
+            kept = f" and {kept_s:.0f} s kept for the last save" if kept_s else ""
+            return Cause.MAX_RUNTIME, f"{trained_s:.0f} s of training{kept}, limit {limits.max_runtime_s:.0f} s"
     if limits.budget_usd is not None:
-        spent = run_cost_usd(run, now) - run.money.budget_from_usd
-        if spent >= limits.budget_usd:
-            return Cause.BUDGET, f"${spent:.2f} spent, budget ${limits.budget_usd:.2f}"
+        spent, kept_usd = run_cost_usd(run, now) - run.money.budget_from_usd, _kept_usd(run, limits.budget_usd)
+        if spent >= limits.budget_usd - kept_usd:
+            kept = f" and {money_text(kept_usd)} kept for the last save" if kept_usd else ""
+            return Cause.BUDGET, f"${spent:.2f} spent{kept}, budget ${limits.budget_usd:.2f}"
     return None
+
+
+def _kept_s(run: Run, whole_s: float) -> float:
+    """Of a limit of this length, for leaving. A command that does not train yet has nothing to save."""
+    attempt = run.live_attempt
+    if attempt is None or attempt.training_at is None:
+        return 0.0
+    return min(leaving_s(run), KEPT_SHARE * max(0.0, whole_s))
+
+
+def _kept_usd(run: Run, whole_usd: float) -> float:
+    """The same of a budget. Between two machines too: none is rented that could only pay for its own end."""
+    attempt = run.attempt if run.has_begun else None
+    if attempt is None or attempt.training_at is None or not attempt.price_usd_per_h:
+        return 0.0
+    return min(leaving_s(run) * attempt.price_usd_per_h / 3600.0, KEPT_SHARE * whole_usd)
 
 
 def _counted_until(run: Run, world: World, now: float) -> float:
@@ -117,10 +143,14 @@ def _counted_until(run: Run, world: World, now: float) -> float:
 def next_limit_at(run: Run, now: float) -> float | None:
     """When the soonest of the run's limits will pass, if the run goes on as it does now."""
     limits, live = run.policy.limits, run.live_attempt
-    runtime_at = budget_at = None
+    deadline_at = runtime_at = budget_at = None
+    if limits.deadline is not None:
+        deadline_at = limits.deadline - _kept_s(run, limits.deadline - run.generation_at)
     if limits.max_runtime_s is not None and live is not None and live.training_at is not None:
-        runtime_at = now + limits.max_runtime_s - run.training_s - training_s(live, now)
+        left_s = limits.max_runtime_s - _kept_s(run, limits.max_runtime_s)
+        runtime_at = now + left_s - run.training_s - training_s(live, now)
     if limits.budget_usd is not None and live is not None and live.price_usd_per_h:
-        left_usd = limits.budget_usd + run.money.budget_from_usd - run_cost_usd(run, now)
+        left_usd = limits.budget_usd - _kept_usd(run, limits.budget_usd)
+        left_usd += run.money.budget_from_usd - run_cost_usd(run, now)
         budget_at = now + left_usd / live.price_usd_per_h * 3600.0
-    return soonest(limits.deadline, runtime_at, budget_at)
+    return soonest(deadline_at, runtime_at, budget_at)

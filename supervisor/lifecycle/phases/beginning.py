@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.attempt import Attempt, Try
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import SAVED_ON_NOTICE, Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import Decision, new_event
 from supervisor.lifecycle.ending.ending import down_since
@@ -35,6 +36,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         code=run.policy.code,
         minimum_s=try_.minimum_s,
         off_usd_per_h=try_.off_usd_per_h,
+        preempted_at_step=_preempted_at_step(run),
     )
     last = run.attempt
     retiring = tuple(
@@ -52,6 +54,16 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
     )
 
 
+def _preempted_at_step(run: Run) -> int | None:
+    """Of the last attempt that trained. One that never did has lost nothing more."""
+    last = run.attempt
+    if last is None or last.generation != run.generation:
+        return None
+    if last.training_at is None:
+        return last.preempted_at_step
+    return last.step_last if last.cause == Cause.PREEMPTED else None
+
+
 def training_event(run: Run, attempt: Attempt, now: float) -> Event:
     """`run` as it was until the first beat of its training: it still contains since when it has not trained."""
     zone = attempt.placement.zone
@@ -63,4 +75,5 @@ def training_event(run: Run, attempt: Attempt, now: float) -> Event:
     resumed = "" if begins is None else f", resumed from {step_text(begins)}"
     after = "" if lost_s is None else f"{'' if resumed else ','} after {age_text(lost_s)}"
     text = f"Training again in {zone}{resumed}{after}."
-    return new_event(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))
+    event = new_event(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))
+    return replace(event, data={**event.data, SAVED_ON_NOTICE: attempt.begins_saved})

@@ -17,7 +17,7 @@ from supervisor.lifecycle.decision import Decision, after_events, moved, new_eve
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
-from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat
+from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat, with_ignored_resume
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.moving import follow_slow
@@ -42,7 +42,8 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
         run, fresh_start = with_fresh_start(run, attempt, beat)
         run, rejection = with_rejection(run, beat)
         run, alerts = with_alerts(run)
-        events = (*restart(before, run.pulse), *rejection, *fresh_start, *hanging(before, run.pulse), *alerts)
+        run, ignored = with_ignored_resume(run)
+        events = (*restart(before, run.pulse), *rejection, *fresh_start, *hanging(before, run.pulse), *alerts, *ignored)
     ended = _end_of_command(run, beat, obs, world=world, now=now, before=before) if beat else None
     return after_events(events, ended or _judge(run, beat, obs, world, now))
 

@@ -14,7 +14,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BATON, LOOKUP, STOP, Absent, Observation, Seen, Unknown, World
-from supervisor.domain.run import METRIC, Run, StopRequest, unneeded
+from supervisor.domain.run import LIMIT, METRIC, Run, StopRequest, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, moved, new_event, unchanged, unread
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
@@ -26,6 +26,7 @@ from supervisor.lifecycle.living.beats import beat_of, lasting_metric, with_beat
 from supervisor.lifecycle.living.limits import limit_passed, machines_since
 from supervisor.lifecycle.living.overriding import done_of, finish_done_work, is_torn
 from supervisor.lifecycle.phases.beginning import obtain
+from supervisor.wording.forecast import stopping_s
 from supervisor.wording.stalls import odd_text
 from supervisor.wording.why import announced_facts
 
@@ -53,7 +54,7 @@ def stop_for_limit(run: Run, world: World, now: float) -> Decision | None:
     if passed is None:
         return None
     cause, detail = passed
-    return begin_stopping(replace(run, stop=StopRequest("supervisor", now, cause, "limit"), detail=detail), now)
+    return begin_stopping(replace(run, stop=StopRequest("supervisor", now, cause, LIMIT), detail=detail), now)
 
 
 def stop_for_metric(run: Run, now: float) -> Decision | None:
@@ -126,7 +127,7 @@ def _stop_agent(run: Run, obs: Observation, world: World, now: float) -> Decisio
     assert attempt is not None
     assert request is not None
     watched = machines_since(world, attempt.placement, run.status_since, now)
-    grace_ends = watched + run.policy.stop_grace_s
+    grace_ends = watched + stopping_s(run)
     if not (_machine_over(obs) or _agent_left(attempt.launch_id, obs) or now >= grace_ends):
         actions: tuple[Action, ...] = (AskAgentToStop(attempt.ref),)
         if isinstance(obs.stop, Absent):

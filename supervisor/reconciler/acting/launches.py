@@ -15,6 +15,7 @@ from typing import Any
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Next
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
+from supervisor.contract.saving import factor_of
 from supervisor.domain.actions import Launch, PinImage
 from supervisor.domain.attempt import Try, refusal_detail
 from supervisor.domain.bases import Base, BaseStatus, steps
@@ -176,6 +177,15 @@ class Launcher:
         return runs_images or provider_of(self.providers, run.provider)
 
 
+def _hazard(run: Run, try_: Try) -> float:
+    """How much likelier a preemption is than usual, by what happened to this run so far; 0 where there are none."""
+    if not try_.placement.spot:
+        return 0.0
+    counters = run.counters
+    hours = max(0.0, try_.requested_at - run.created_at) / 3600.0
+    return factor_of(counters.preemptions, counters.attempts, hours)
+
+
 def _raised(next_: Next | None, action: Launch) -> bool:
     return next_ is not None and parse_launch_id(next_.launch_id) >= parse_launch_id(action.try_.launch_id)
 
@@ -218,6 +228,8 @@ def launch_request(
         "hang": run.policy.stall.hang,
         "quiet_s": run.policy.stall.quiet_s,
         "watch": spec.get("watch") or {},
+        "hazard": round(_hazard(run, try_), 3),
+        "on_resume_ignored": run.policy.on_resume_ignored,
         "steps_from_zero": run.from_zero,
         "keep_machine": run.policy.keep.machine,
         "stays_after_success": run.policy.on_success != "release" or run.policy.require_pull,

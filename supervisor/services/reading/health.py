@@ -7,6 +7,7 @@ not ready before its first tick.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NotRequired
@@ -19,6 +20,9 @@ from supervisor.ports.store import StoreDown
 from supervisor.services.parts import Parts
 
 TICKS_MISSED = 3
+WINDOW_S = 30 * 86_400.0  # of the preemptions that are counted
+PAGES, PAGE = 40, 500  # runs that are read for that, at most
+KEPT_S = 60.0
 
 
 class CheckShown(TypedDict):
@@ -39,10 +43,20 @@ class LeaseShown(TypedDict):
     held: bool
 
 
+class SavedOnNotice(TypedDict):
+    """Of the runs that are live or ended within `window_s`: preemptions after which they train again, and how many of
+    these lost no step, because the last one was saved on notice."""
+
+    window_s: float
+    preemptions: int
+    saved: int
+
+
 class LoopShown(TypedDict):
     """`ticking`: ticks come as often as they should, or another replica ticks. `last_tick_age_s`: since the end of the
     last tick, null where there was none or another replica ticks; the tick is late after `late_after_s`.
-    `last_tick_late_s`: how late that tick started. `ticks`: since this process started."""
+    `last_tick_late_s`: how late that tick started. `ticks`: since this process started. `saved_on_notice`: null where
+    the database could not be read."""
 
     leader: bool
     ticking: bool
@@ -53,6 +67,7 @@ class LoopShown(TypedDict):
     last_tick_took_s: float | None
     last_tick_late_s: float
     leases: list[LeaseShown]
+    saved_on_notice: SavedOnNotice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +127,39 @@ def readiness_json(checks: list[Check]) -> Ready:
     }
 
 
-def loop_json(loop: LoopStatus, poll_interval_s: float) -> LoopShown:
+class Preemptions:
+    """How many preemptions lost no step, by the stored attempts. They are read at most once in KEPT_S, for people who
+    look, and never by a tick."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._saved: SavedOnNotice | None = None
+
+    def read(self) -> SavedOnNotice | None:
+        """None where the database could not be read."""
+        with self._lock:
+            now = self._parts.clock.monotonic()
+            if self._read_at is None or now - self._read_at >= KEPT_S:
+                self._saved, self._read_at = self._count(), now
+            return self._saved
+
+    def _count(self) -> SavedOnNotice | None:
+        outcomes, after, since = [], 0, self._parts.clock.now() - WINDOW_S
+        try:
+            for _ in range(PAGES):
+                attempts, more = self._parts.store.patrols.attempts(since, after, PAGE)
+                outcomes += [attempt.begins_saved for attempt in attempts if attempt.begins_saved is not None]
+                if more is None:
+                    break
+                after = more
+        except StoreDown:
+            return None
+        return {"window_s": WINDOW_S, "preemptions": len(outcomes), "saved": sum(outcomes)}
+
+
+def loop_json(loop: LoopStatus, poll_interval_s: float, saved: SavedOnNotice | None = None) -> LoopShown:
     """From memory alone."""
     return {
         "leader": loop.leader,
@@ -124,6 +171,7 @@ def loop_json(loop: LoopStatus, poll_interval_s: float) -> LoopShown:
         "last_tick_took_s": loop.last_tick_s,
         "last_tick_late_s": loop.late_s,
         "leases": [{"name": name, "held": held} for name, held in loop.leases.items()],
+        "saved_on_notice": saved,
     }
 
 

@@ -221,6 +221,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         group=spec.get("group", ""),
         max_parallel=spec.get("max_parallel"),
         after=tuple(spec.get("after", ())),
+        on_resume_ignored=spec.get("on_resume_ignored", policies.STOP),
         on_slow=spec.get("on_slow", "off"),
         keep=_keep_rule(spec),
         watch=tuple(policies.MetricRule(name, **wants) for name, wants in spec.get("watch", {}).items()),

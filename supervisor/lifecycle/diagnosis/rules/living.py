@@ -7,6 +7,7 @@ from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
 from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
 from supervisor.lifecycle.diagnosis.signs import above, below, figure, has_bits, quote_of, says, steps_fell_back
+from supervisor.wording.figures import age_text, count_text
 
 _SLOW_MOUNT = says("mount.data", *SLOW_MOUNTS)
 
@@ -45,6 +46,26 @@ _TOO_MANY_THREADS = Sign(
     "more than two threads run for each core of the quota", _too_many, ("window.threads",),
     "the threads fit the quota",
 )  # fmt: skip
+
+
+def _saves(evidence: Evidence) -> Match | None:
+    """Figures only of an agent that found the pace much too slow or too fast."""
+    every_s, best_s = figure(evidence, "save.every_s"), figure(evidence, "save.best_s")
+    cost_s = figure(evidence, "save.s")
+    item = evidence.last("save.every_s")
+    if item is None or every_s is None or not best_s:
+        return None
+    steps = figure(evidence, "save.best_steps")
+    by_steps = f"{count_text(int(steps))} steps / " if steps else ""
+    values = {"every": age_text(every_s), "best": f"{by_steps}{age_text(best_s)}"}
+    values |= {"more": "too rarely" if every_s > best_s else "too often"}
+    values |= {} if cost_s is None else {"cost": age_text(cost_s)}
+    return Match(values, (quote_of(item),))
+
+
+_SAVES = Sign(
+    "it saves much too rarely or too often", _saves, ("save.every_s",), "it saves about as often as it should"
+)
 RULES = (
     _hint(
         "METRIC", "nonfinite", (_odd("metric.nonfinite", "a metric is not finite", "all metrics are finite"),),
@@ -115,6 +136,11 @@ RULES = (
         "U15", "compress", (below("checkpoint.shrinks", 0.7), above("window.save_share", 0.2)),
         "checkpoints shrink to {checkpoint_shrinks} of their size, and saving takes {window_save_share} of the time",
         "compress",
+    ),
+    _hint(
+        "SAVE", "pace", (_SAVES,),
+        "it saves {more}, every {every}: save every {best} on this machine[, where a save takes {cost}]",
+        "save_by_time",
     ),
     _hint(
         "U20", "metrics", (says("metric.reported", "False"),), "the log has losses, and no metric is reported",

@@ -16,6 +16,7 @@ from supervisor.lifecycle.diagnosis.signs import (
     SENT_BY_US,
     SESSION_AT_CAP,
     SESSION_GONE,
+    figure,
     item_sign,
     left,
     own_end,
@@ -32,6 +33,17 @@ def _record_holds(evidence: Evidence) -> Match | None:
 
 _LASTING = item_sign("metric.lasting", "a metric of `nan: stop` stays NaN or infinite", lambda _: Match())
 _RECORD_HOLDS = Sign("the platform's record says more", _record_holds)
+
+
+def _started_over(evidence: Evidence) -> Match | None:
+    match = left(heartbeat.RESUME_IGNORED).find(evidence)
+    if match is None:
+        return None
+    steps = {"from_step": figure(evidence, "step.from"), "first_step": figure(evidence, "step.first_after_restore")}
+    return Match({name: f"{step:.0f}" for name, step in steps.items() if step is not None}, match.quotes)
+
+
+_STARTED_OVER = Sign("the agent left as resume_ignored", _started_over, ("left",))
 
 
 def _left(word: str, cause: Cause, sentence: str, retry: Retry, where: Where = Where.OURS) -> Rule:
@@ -60,6 +72,12 @@ RULES = (
     Rule(
         "METRIC.stopped", (), Tier.OURS, (own_end(Cause.USER_ERROR), _LASTING), (), Certainty.CERTAIN,
         Cause.USER_ERROR, Where.CODE, Retry.NEVER, "{own}", ("lower_rate", "clip_gradients", "resume_kept"),
+    ),
+    Rule(
+        "RESUME.stopped", (), Tier.OURS, (_STARTED_OVER,), (), Certainty.CERTAIN, Cause.RESUME_IGNORED, Where.CODE,
+        Retry.NEVER, "the command began again[ at step {first_step}] and opened no file of the checkpoint[ of step "
+        "{from_step}] that was restored for it; it was ended before it could replace it",
+        ("load_checkpoint", "warn_only"),
     ),
     Rule(
         "OWN.stopped", (), Tier.OURS, (left(heartbeat.STOPPED) | own_end(Cause.STOP_REQUESTED),), (),
