@@ -134,8 +134,16 @@ class StoredBeats:
     _generation: Optional[str] = None  # of our own last beat; None = unknown
 
     def __init__(
-        self, job: Job, store: ObjectStore, *, keeper: BatonKeeper, beat_state: BeatState, end_reasons: EndReasons
+        self,
+        job: Job,
+        store: ObjectStore,
+        *,
+        keeper: BatonKeeper,
+        beat_state: BeatState,
+        end_reasons: EndReasons,
+        order_drill: Callable[[int], None] = lambda number: None,
     ) -> None:
+        self._order_drill = order_drill
         self._job, self._store, self._keeper = job, store, keeper
         self._beat_state, self._end_reasons = beat_state, end_reasons
         self._key = runfiles.beat(job.run_id)
@@ -194,6 +202,8 @@ class StoredBeats:
             self._beat_state.update(stop_generation=marker)
             if self._end_reasons.ending is None:
                 self._end_reasons.add(heartbeat.STOPPED)
+        if baton.drill is not None and baton.drill.launch_id == self._job.launch_id:
+            self._order_drill(baton.drill.number)
         if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.SUPERSEDED)
 

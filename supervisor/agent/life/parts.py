@@ -71,6 +71,8 @@ class Parts:
     save_results_until: Optional[float] = None
     # None until the command is about to start.
     workplace: Optional[Workplace] = None
+    saved_at = 0.0  # monotonic: when the newest checkpoint was safe, or the command was started from it
+    ordered_drill = 0  # the number of the newest drill that was ordered
     scratch_base: Optional[str] = None  # its working folder, without links
     _notice_logged = False
 
@@ -117,7 +119,12 @@ class Parts:
             authorities=folder.authorities,
         )
         self.stored = StoredBeats(
-            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
+            job,
+            self.store,
+            keeper=self.keeper,
+            beat_state=self.beat_state,
+            end_reasons=self.end_reasons,
+            order_drill=self._order_drill,
         )
         self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
@@ -281,7 +288,11 @@ class Parts:
         step, is_announced = self.progress.step_of(candidate.name), self.progress.announces(candidate.name)
         return self.metrics.held(step, None if is_announced else candidate.changed_at)
 
+    def _order_drill(self, number: int) -> None:
+        self.ordered_drill = number
+
     def _checkpoint_moved(self, step: int) -> None:
+        self.saved_at = time.monotonic()
         self.progress.saved(step)
         self.beat_state.update(checkpoint_step=step)
         self.series_duty.saved()

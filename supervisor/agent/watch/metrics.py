@@ -185,7 +185,7 @@ class MetricWatch:
         if SPIKE not in self._watched.get(name, {}):
             return
         points = self._points.setdefault(name, deque(maxlen=POINTS))
-        if (name, SPIKE) not in self._odd and _jumps(value, points):
+        if (name, SPIKE) not in self._odd and jumps(value, points):
             usual = median(points)
             self._odd[name, SPIKE] = OddMetric(name, SPIKE, step, self._up_s(), before=usual, value=value)
         points.append(abs(value))
@@ -214,8 +214,8 @@ class MetricWatch:
 _LAST = {NAN_STAYS: 0, INF_STAYS: 0, FLAT: 2, ZERO: 2}
 
 
-def _jumps(value: float, points: Deque[float]) -> bool:
-    """`points`: magnitudes."""
+def jumps(value: float, points: Deque[float]) -> bool:
+    """`points`: magnitudes. False where there are fewer than LEAST."""
     usual = median(points) if len(points) >= LEAST else 0.0
     return usual > 0 and abs(value) > max(FACTOR * usual, ABOVE_LARGEST * max(points))
 

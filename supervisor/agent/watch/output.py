@@ -23,7 +23,7 @@ import os
 import re
 import time
 from collections import OrderedDict, deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
@@ -256,6 +256,7 @@ class Progress:
         self._saved_step = -1
         self._pace = Pace()
         self._bad = 0
+        self.phases: Set[str] = set()  # those that the training has named
         self.first_step: Optional[int] = None
         self.step: Optional[int] = None
         self.total: Optional[int] = None
@@ -291,6 +292,10 @@ class Progress:
             self._report(**changes)
         return self._tail.read_bytes > before
 
+    def follow(self, take: Callable[[int, object, object], None]) -> None:
+        """`take` gets the step, the metrics and the metrics that are not finite of each report."""
+        self._takers.append(take)
+
     def step_of(self, name: str) -> int:
         """The step of a checkpoint: the announced one, else the last integer in its name, else the last reported step.
         Without any reported step checkpoints are counted."""
@@ -305,12 +310,19 @@ class Progress:
         """The step of the newest checkpoint in the store; None = there is none."""
         self._saved_step = -1 if step is None else step
 
+    @property
+    def saved_step(self) -> Optional[int]:
+        return self._saved_step if self._saved_step >= 0 else None
+
     def _read(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """New values for the beat; None when the line is no report."""
         if "checkpoint" in data:
             return self._read_checkpoint(data)
         if "phase" in data:
-            return {"phase": data["phase"]} if data["phase"] in PHASES else None
+            if data["phase"] not in PHASES:
+                return None
+            self.phases.add(data["phase"])
+            return {"phase": data["phase"]}
         step: Any = data.get("step")
         total: Any = data.get("total")
         if not is_count(step) or not (total is None or is_count(total)):
