@@ -153,6 +153,10 @@ class NothingToRetry(Conflict, code="NOTHING_TO_RETRY"):
     """The run does not wait for a next try."""
 
 
+class NothingToDrill(Conflict, code="NOTHING_TO_DRILL"):
+    """The run has no training that could be drilled now."""
+
+
 class NothingToApprove(Conflict, code="NOTHING_TO_APPROVE"):
     """The run has no machine that waits for an approval."""
 

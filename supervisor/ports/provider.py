@@ -117,6 +117,7 @@ class LaunchRequest:
     secrets: Mapping[str, str] = field(default_factory=dict)
     repeated: bool = False  # the same call may have been sent before, also by another process
     checkpoint_s: float | None = None  # the longest measured time of a checkpoint with its upload; None = not measured
+    notice_s: float = 0.0  # the preemption notice to ask for where the platform offers a choice; 0 = its own
     avoid: tuple[str, ...] = ()  # nodes that no run may use, where the platform has any
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
     out_of_memory: int = 0  # attempts that ended because the machine's memory was too small

@@ -1,4 +1,4 @@
-"""Actions on existing runs: stop, resume, retry, approve, change, purge; stop and resume also on all runs of a filter.
+"""Actions on existing runs: stop, resume, retry, drill, approve, change, purge; stop and resume also on all runs of a filter.
 
 The status is 202 where the loop has work to do, and 200 where nothing changes. A change of labels, limits or zones
 names the version of the run that the client has seen, and is refused when the run has changed since.
@@ -28,7 +28,7 @@ from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
 from supervisor.services.reading.teardown import offered_verbs
-from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, retry, stop, write_off
+from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, drill, retry, stop, write_off
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply
@@ -85,6 +85,19 @@ async def retry_run(request: Request, run_id: str) -> Response:
     """Request the machine of a waiting run now, without the rest of its backoff. A run that waits for the answer of
     a person goes on."""
     return await _acted(request, run_id, retry(services_of(request).parts, caller_of(request)), None)
+
+
+@routes.on(
+    "POST /v1/runs/{run_id}/drill",
+    Scope.WRITE,
+    {202: RunJson},
+    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_DRILL",
+    **WITH_KEY,
+)
+async def drill_run(request: Request, run_id: str) -> Response:
+    """Drill the training: as at a preemption notice it is asked to leave, saved, restored on the same machine, and
+    measured. `drill` of the run has the result. While one goes on, a repeat changes nothing."""
+    return await _acted(request, run_id, drill(caller_of(request)), None)
 
 
 @routes.on(
