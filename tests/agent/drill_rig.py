@@ -29,9 +29,8 @@ class DrillRig:
         self.rig = rig
         self.number = 0
 
-    def start(self, kind: str, *options: str) -> None:
-        delay = () if "--delay-s" in options else ("--delay-s", "0.01")
-        self.rig.start(sys.executable, "-S", "-E", TRAINING, "--kind", kind, *delay, *options, upload_reserve_s=8.0)
+    def start(self, kind: str, *options: str, attempt: int = 1) -> None:
+        self.rig.start(sys.executable, "-S", "-E", TRAINING, "--kind", kind, *options, attempt=attempt)
 
     def drill(self) -> Record:
         """The record of the next drill, when it is over."""

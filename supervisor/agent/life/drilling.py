@@ -19,21 +19,18 @@ import os
 import shutil
 import signal
 import time
-from collections import deque
 from contextlib import suppress
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import Restorer
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.machine.processes import kill_leftovers, stat_fields
 from supervisor.agent.watch.ends import finished, judge, split_status
-from supervisor.agent.watch.metrics import POINTS, jumps
+from supervisor.agent.watch.metrics import First, Reports
 from supervisor.contract import drill, heartbeat
 from supervisor.contract.baton import Baton
 from supervisor.contract.drill import Record, Round
-from supervisor.contract.heartbeat import is_number
 
-POSITION = "data_position"  # the metric that says how many samples are used up, over all epochs
 _DEAD = ("Z", "X", "x", "")
 _MISSED_SHARE = 0.3  # of a warm-up, before TERM comes
 _log = logging.getLogger("agent")
@@ -51,93 +48,6 @@ class Timing(NamedTuple):
     start_s: float = 1500.0
     warm_up_s: float = 1.0
     check_s: float = 0.02
-
-
-class First(NamedTuple):
-    step: int
-    metrics: object
-    at: float
-
-
-class Reports:
-    """The last reports of the training. `first`: the first one since the command was started again."""
-
-    def __init__(self) -> None:
-        self._last: Deque[Tuple[int, object]] = deque(maxlen=POINTS)
-        self._waits = False
-        self.first: Optional[First] = None
-
-    def add(self, step: int, metrics: object, nonfinite: object) -> None:
-        if self._waits:
-            if self.first is None:
-                self.first = First(step, metrics, time.monotonic())
-            return
-        self._last.append((step, metrics))
-
-    def wait(self) -> None:
-        """The command is started again: what comes next is compared with what is here."""
-        self._waits, self.first = True, None
-
-    def go_on(self) -> None:
-        """What was done over again counts no more."""
-        first, self._waits = self.first, False
-        if first is not None:
-            kept = [(step, metrics) for step, metrics in self._last if step < first.step]
-            self._last = deque([*kept, (first.step, first.metrics)], maxlen=POINTS)
-            self.first = None
-
-    @property
-    def seen(self) -> bool:
-        """Enough for the usual distance between two reports."""
-        return len(self._last) > 1
-
-    @property
-    def stride(self) -> int:
-        steps = [step for step, _ in self._last]
-        return min((after - before for before, after in zip(steps, steps[1:]) if after > before), default=1)
-
-    def compared(self, restored: Optional[int]) -> Round:
-        """A round with what these reports and the first one after the restore show."""
-        first = self.first
-        assert first is not None
-        losses = [loss for loss in (_loss(metrics) for _, metrics in self._last) if loss is not None]
-        after = _loss(first.metrics)
-        has_jumped = after is not None and jumps(after, deque(map(abs, losses)))
-        return Round(
-            moment="",
-            first=first.step,
-            stride=self.stride,
-            loss_before=losses[-1] if losses else None,
-            loss_after=after,
-            loss_jumped=has_jumped,
-            data_off=self._data_off(first),
-        )
-
-    def _data_off(self, first: First) -> Optional[float]:
-        """How far its data position is from the one that follows from those before; None where that cannot be said."""
-        points = [(step, _metric(metrics, POSITION)) for step, metrics in self._last]
-        known = [(step, position) for step, position in points if position is not None]
-        position = _metric(first.metrics, POSITION)
-        if position is None or len(known) < 2:
-            return None
-        same = [before for step, before in known if step == first.step]
-        if same:
-            return position - same[-1]
-        rates = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(known, known[1:]) if b[0] > a[0]}
-        if len(rates) != 1:
-            return None
-        last_step, last = known[-1]
-        return position - (last + (first.step - last_step) * rates.pop())
-
-
-def _metric(metrics: object, name: str) -> Optional[float]:
-    value = metrics.get(name) if isinstance(metrics, dict) else None
-    return float(value) if is_number(value) else None
-
-
-def _loss(metrics: object) -> Optional[float]:
-    names = [name for name in metrics if isinstance(name, str) and "loss" in name] if isinstance(metrics, dict) else []
-    return _metric(metrics, "loss" if "loss" in names else next(iter(names), "loss"))
 
 
 class Drilling:
@@ -286,42 +196,41 @@ class Drilling:
     # --- one notice -----------------------------------------------------------------------------------------------
 
     def _round(self, moment: str) -> None:
-        parts, sent_at = self._parts, time.monotonic()
-        self._base = parts.progress.saved_step
+        sent_at = time.monotonic()
+        self._base = self._parts.progress.saved_step
         was_there = self._notify()
         self._hold(heartbeat.CHECKPOINT)
         self._observing = False
         self._todo.remove(moment)
         self._add(Round(moment, why=drill.CUT))
-        if not self._wait_for_end(sent_at):
-            self._over()
-            return
-        left_at, status = time.monotonic(), parts.training.status or 0
-        kill_leftovers(parts.training.pid, parts.folder.marker)
-        parts.progress.drain()
+        if self._wait_for_end(sent_at) and self._was_reached(was_there):
+            left_at = time.monotonic()
+            upload_s = self._save(left_at)
+            if self._parts.check_end() is None:
+                self._note_end(left_at - sent_at, upload_s)
+                self._put(restored=self._restart(None, in_place=upload_s is None))
+                return
+        self._over()
+
+    def _was_reached(self, was_there: bool) -> bool:
+        """The command has left because of TERM (or KILL). False: the usual end of a command follows."""
+        training, status = self._parts.training, self._parts.training.status or 0
+        kill_leftovers(training.pid, self._parts.folder.marker)
+        self._parts.progress.drain()
         died_of_it = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
-        if not was_there and not died_of_it:  # it had ended by itself: the usual end follows
-            parts.training.sent.discard(signal.SIGTERM)
+        if not was_there and not died_of_it:  # it had ended by itself
+            training.sent.discard(signal.SIGTERM)
             self._put(why=drill.GONE)
-            self._over()
-            return
-        if self._has_finished(status):
-            self._over()
-            return
-        upload_s = self._save(left_at)
-        if parts.check_end() is not None:
-            self._over()
-            return
-        killed = signal.SIGKILL in parts.training.sent
-        step, saved = parts.progress.step, parts.progress.saved_step
-        self._put(
-            delivered=True, why="", step=step, leave_s=left_at - sent_at, killed=killed, saved=saved, upload_s=upload_s
-        )
-        _log.info("drill: left after %.1f s, saved step %s of %s", left_at - sent_at, saved, step)
-        lost = step is not None and (saved is None or saved < step)
-        if killed or lost or upload_s is None:
-            self._todo = []
-        self._put(restored=self._restart(None, in_place=upload_s is None))
+            return False
+        return not self._has_finished(status)
+
+    def _note_end(self, leave_s: float, upload_s: Optional[float]) -> None:
+        progress, killed = self._parts.progress, signal.SIGKILL in self._parts.training.sent
+        step, saved = progress.step, progress.saved_step
+        self._put(delivered=True, why="", step=step, leave_s=leave_s, killed=killed, saved=saved, upload_s=upload_s)
+        _log.info("drill: left after %.1f s, saved step %s of %s", leave_s, saved, step)
+        if killed or upload_s is None or saved is None or (step or 0) > saved:
+            self._todo = []  # the next notices would only lose more
 
     def _notify(self) -> bool:
         """The stop file and TERM, in this order, as at a real notice. True: the process was there afterwards."""
