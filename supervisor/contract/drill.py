@@ -56,7 +56,7 @@ def notice_times(left_s: float, reserve_s: float = RESERVE_S) -> Times:
 class Round(NamedTuple):
     """One notice of a drill. Seconds are durations, None = it did not come to that.
 
-    `delivered`: the command's process lived on after TERM had been sent, or died of that very TERM. `why`: of WHY_NOT,
+    `delivered`: the command's process was there when TERM was sent, or it died of that very TERM. `why`: of WHY_NOT,
     "" where it was delivered. `step`: the last one that the training reported before it left. `leave_s`: from TERM to
     the end of its last process. `killed`: KILL ended it. `saved`: step of the newest verified checkpoint then;
     `upload_s`: from the end of the command until that was safe. `resumed`: of RESUMED, "" = not started again.

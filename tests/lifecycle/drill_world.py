@@ -18,6 +18,7 @@ import pytest
 
 from supervisor.agent.life import drilling
 from supervisor.agent.life.drilling import Drilling, Timing
+from supervisor.agent.watch import metrics
 from supervisor.contract import drill, heartbeat
 from supervisor.contract.baton import Baton, Pointer
 from supervisor.contract.drill import Record
@@ -194,6 +195,7 @@ class Agent:
         self.machine = machine
         clock = SimpleNamespace(monotonic=lambda: machine.now, sleep=machine.advance)
         monkeypatch.setattr(drilling, "time", clock)
+        monkeypatch.setattr(metrics, "time", clock)
         monkeypatch.setattr(drilling, "kill_leftovers", lambda pid, marker: None)
         monkeypatch.setattr(drilling, "_state", lambda pid: "Z" if machine.what.kind == "unreached" else self._state())
         self.parts: Any = self._parts()
@@ -201,7 +203,8 @@ class Agent:
         self.drilling.machine = machine
 
     def _state(self) -> str:
-        return "S" if self.machine.status is None else "Z"
+        """Stopped, for the moment in which TERM is sent."""
+        return "T" if self.machine.status is None else "Z"
 
     def _launch(self, step: int | None) -> None:
         self.parts.saved_at = self.machine.now
@@ -227,6 +230,9 @@ class Agent:
 
             def poll(self) -> bool:
                 return machine.status is not None
+
+            def freeze(self) -> None:
+                pass
 
             def signal(self, number: int) -> None:
                 machine.sent.add(number)

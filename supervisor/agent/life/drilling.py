@@ -6,8 +6,8 @@ folders of checkpoints and results and restores them from the store, as a new ma
 again. The attempt goes on: the baton keeps its holder, no budget is touched, no machine is requested. Where the command
 works, its other files and the download caches stay as they are.
 
-A round counts only with proof that TERM reached the command: its process was there after TERM had been sent, or it died
-of TERM. Any real reason to end wins at once, in every wait; the usual end of the attempt follows then. A drill begins
+A round counts only with proof that TERM reached the command: its process was there when TERM was sent, or it died of
+TERM. Any real reason to end wins at once, in every wait; the usual end of the attempt follows then. A drill begins
 only while little work is unsaved (`loss_s`), and ends at the first round that loses something. A command that does not
 resume is started once more, from the checkpoint before. All of this runs in the main thread.
 """
@@ -31,7 +31,8 @@ from supervisor.contract import drill, heartbeat
 from supervisor.contract.baton import Baton
 from supervisor.contract.drill import Record, Round
 
-_DEAD = ("Z", "X", "x", "")
+FREEZE_S, _FREEZE_CHECK_S = 1.0, 0.001
+_DEAD, _STOPPED = ("Z", "X", "x", ""), ("T", "t")
 _MISSED_SHARE = 0.3  # of a warm-up, before TERM comes
 _log = logging.getLogger("agent")
 
@@ -233,13 +234,21 @@ class Drilling:
             self._todo = []  # the next notices would only lose more
 
     def _notify(self) -> bool:
-        """The stop file and TERM, in this order, as at a real notice. True: the process was there afterwards."""
+        """The stop file and TERM, in this order, as at a real notice. True: the process was there at that time.
+
+        It is stopped for the moment in which TERM is sent, so it cannot end in between; TERM waits for it until it is
+        continued. A process that cannot be stopped is looked at once more afterwards."""
         training = self._parts.training
         pid = training.pid
         assert pid is not None
+        training.freeze()
+        until = time.monotonic() + FREEZE_S
+        while _state(pid) not in (*_DEAD, *_STOPPED) and time.monotonic() < until:
+            time.sleep(_FREEZE_CHECK_S)
+        is_stopped = _state(pid) in _STOPPED
         self._parts.folder.write_stop_file(heartbeat.NOTICED)
         training.signal(signal.SIGTERM)
-        return _state(pid) not in _DEAD
+        return is_stopped or _state(pid) not in _DEAD
 
     def _wait_for_end(self, sent_at: float) -> bool:
         """Of the command. False: there is a real reason to end."""

@@ -124,6 +124,12 @@ class Training:
             os.killpg(self.pid, number)
             os.killpg(self.pid, signal.SIGCONT)
 
+    def freeze(self) -> None:
+        """Stop its whole group, until the next signal continues it."""
+        if self.pid is not None and self.status is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGSTOP)
+
     @property
     def ran_s(self) -> float:
         """From its start to its end, or until now; all its starts together."""

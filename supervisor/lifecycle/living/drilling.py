@@ -163,10 +163,14 @@ def ordered(run: Run, actor: str, now: float) -> Run:
     return replace(run, drills=drills)
 
 
-def may_drill(run: Run, beat: Beat, now: float) -> bool:
-    """`follow_drill` has something to do."""
-    is_news = beat.drill != (run.pulse.drill if run.pulse is not None else "")
-    return bool(is_news or run.drills.launch_id or _reason(run, now))
+def is_drilling(run: Run, beat: Beat) -> bool:
+    """`follow_drill` has an order to follow, or this beat has news of a drill."""
+    return run.drills.launch_id != "" or beat.drill != (run.pulse.drill if run.pulse is not None else "")
+
+
+def is_due(run: Run, now: float) -> bool:
+    """The spec wants a drill now. `run` has its newest beat."""
+    return _reason(run, now) != ""
 
 
 def follow_drill(run: Run, beat: Beat | None, now: float) -> Drilled:
