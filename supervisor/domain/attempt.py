@@ -1,4 +1,4 @@
-"""An attempt of a run on one machine, the create calls (tries) before it, the pulse made of its beats, and its drills."""
+"""An attempt of a run on one machine, the create calls (tries) before it, the pulse of its beats, and drills."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Drills:
-    """What is known of the drills of a run. `number`: of the last order; `launch_id`: the launch that it is open for, ""
-    = none is open. `generation`: the last one in which a drill came to its end. `record`: of the last one that did, as
-    text (contract/drill). `spans`: of the last SPANS_KEPT notices, seconds until the command had left, and from there
-    until all was saved."""
+    """What is known of the drills of a run. `number`: of the last order; `launch_id`: the launch that it is open for,
+    "" = none is open. `generation`: the last one in which a drill came to its end. `record`: of the last one that did,
+    as text (contract/drill). `spans`: of the last SPANS_KEPT notices, seconds until the command had left, and from
+    there until all was saved."""
 
     number: int = 0
     launch_id: str = ""
@@ -165,7 +165,8 @@ class DrillFault:
 @dataclass(frozen=True, slots=True)
 class DrillVerdict:
     """`word`: survives | fails | not_drilled. `missing`: (moment, why) without proof. `notices`: (seconds of a notice,
-    whether the run survives it); empty where that is not known. `p95_s`: from a notice to the end of all saving.
+    whether the run survives it); empty where that is not known. `p95_s`: what leaving, saving and an upload on its way
+    need.
     `ask_s`: the notice to ask the platform for; None = no other one helps, or the shortest is enough."""
 
     word: str

@@ -223,7 +223,7 @@ class Run:
     written_off: WriteOff | None = None
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
     moving: Moving = Moving()
-    drills: Drills = Drills()
+    drills: Drills = Drills()  # noqa: RUF009 - frozen
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

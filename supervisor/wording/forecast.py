@@ -248,7 +248,7 @@ _WHY_NOT = {
 
 
 def drill_line(verdict: DrillVerdict) -> str:
-    """'survives a 30 s notice: no (p95 41 s) · 120 s: yes – so 120 s are asked for where that can be chosen'."""
+    """'survives a 30 s notice: no (p95 41 s) · 120 s: yes', and which notice is asked for."""
     if verdict.word == NOT_DRILLED:
         clauses = [f"{_MOMENTS[moment]} ({_WHY_NOT.get(why, why)})" for moment, why in verdict.missing]
         return f"not drilled: {'; '.join(clauses) or 'nothing was measured'}"

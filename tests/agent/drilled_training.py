@@ -89,7 +89,7 @@ while step < 1_000_000:
         save(step)
     if kind in ("good_phases", "blind") and step % 25 == 0:
         tell(phase="evaluation")
-        until = time.monotonic() + (30.0 if kind == "blind" else 0.4)
+        until = time.monotonic() + (2.5 if kind == "blind" else 0.4)
         while time.monotonic() < until and not (terms and kind == "good_phases"):
             time.sleep(0.01)
     if terms:

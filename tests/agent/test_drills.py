@@ -1,15 +1,18 @@
-"""Drills of real processes: a training that loses nothing survives, each planted fault is seen, and a drill does no harm.
+"""Drills of real processes: a training that loses nothing survives, each planted fault is seen, nothing is harmed.
 
 The whole of the planted trainings is drilled a hundred times in tests/campaign; a simulation in
 tests/lifecycle/test_drills_simulated.py drills a thousand.
 """
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from supervisor.contract import baton as rules
 from supervisor.contract import drill, heartbeat
+from supervisor.contract.baton import Baton, Holder
 from supervisor.lifecycle.living.drilling import faults_of, judge
 from supervisor.wording import forecast
 from tests.agent.drill_rig import drilling
@@ -32,9 +35,7 @@ FAULTS = {
 }
 
 
-def test_a_good_training_survives_in_each_phase_twice_in_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_good_training_survives_in_each_phase_twice_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with drilling(tmp_path, monkeypatch, "good_phases") as rig:
         rig.rig.beat_with("an evaluation", lambda beat: beat.phase == heartbeat.EVALUATION)
         record = rig.drill()
@@ -47,8 +48,9 @@ def test_a_good_training_survives_in_each_phase_twice_in_a_row(
         assert training.first == (training.restored or 0) + 1 == (training.step or 0) + 1
         assert training.data_off == 0
         baton = rig.rig.baton
-        assert baton.holder is not None and not baton.holder.left, "the attempt goes on"
-        assert rig.rig.launch_id == baton.holder.launch_id == "1.1.1"
+        assert baton.holder == Holder(1, "1.1.1", baton.holder.machine_id if baton.holder else ""), (
+            "the attempt goes on"
+        )
         after = rig.rig.server.beats[-1].step or 0
         rig.rig.beat_with("more steps", lambda beat: (beat.step or 0) > after and beat.phase != heartbeat.RESTORE)
         rig.rig.notice(5.0)
@@ -80,7 +82,8 @@ def test_a_real_notice_in_the_middle_of_a_drill_wins(tmp_path: Path, monkeypatch
         assert last.left == heartbeat.NOTICED
         assert last.checkpoint_step == last.step, "it saved as at any notice"
         record = drill.decode(last.drill)
-        assert record is not None and judge(record).word != forecast.SURVIVES, record
+        assert record is not None
+        assert judge(record).word != forecast.SURVIVES, record
 
 
 def test_a_training_that_ends_by_itself_is_not_drilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,18 +92,16 @@ def test_a_training_that_ends_by_itself_is_not_drilled(tmp_path: Path, monkeypat
         rig.rig.beat_with("a step", lambda beat: (beat.step or 0) > 3)
         rig.rig.change(lambda baton: _ordered(baton, rig.rig.launch_id, 1))
         rig.rig.beat_with("the drill", lambda beat: bool(beat.drill))
-        import os
-
         os.kill(rig.rig.command_pid(), signal.SIGKILL)
         last = rig.rig.ended()
-        assert last.exit is not None and last.exit.signal == signal.SIGKILL and not last.exit.sent_by_us
+        assert last.exit is not None
+        assert (last.exit.signal, last.exit.sent_by_us) == (signal.SIGKILL, False)
         record = drill.decode(last.drill)
-        assert record is not None and record.rounds == () and judge(record).word == forecast.NOT_DRILLED
+        assert record is not None
+        assert (record.rounds, judge(record).word) == ((), forecast.NOT_DRILLED)
 
 
-def _ordered(baton, launch_id, number):  # type: ignore[no-untyped-def]
-    from supervisor.contract import baton as rules
-
+def _ordered(baton: Baton, launch_id: str, number: int) -> Baton:
     return rules.order_drill(baton, drill.DrillOrder(launch_id, number))
 
 

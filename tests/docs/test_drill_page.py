@@ -42,4 +42,4 @@ def test_the_page_names_each_verdict_and_moment() -> None:
 
 
 def test_the_line_on_the_page_is_the_one_that_is_shown() -> None:
-    assert f"drill: {drill_line(verdict_of_times(21.0, 20.0))}\n" in PAGE
+    assert f"drill: {drill_line(verdict_of_times(21.0, 10.0))}\n" in PAGE

@@ -25,10 +25,10 @@ from supervisor.contract.drill import Record
 
 GOOD = ("good",)
 BAD = (
-    "swallow", "dies", "handler", "head_only", "torn", "slow_upload", "shift_second", "blind", "zero", "repeats", "skips",
-    "loss", "unreached", "never_evaluates",
+    "swallow", "dies", "handler", "head_only", "torn", "slow_upload", "shift_second", "blind", "zero", "repeats",
+    "skips", "loss", "unreached", "never_evaluates",
 )  # fmt: skip
-TICK_S = 0.5
+TICK_S = 1.0
 TIMING = Timing(check_s=TICK_S, moment_s=900.0)
 
 
@@ -142,7 +142,7 @@ class Machine:
         if kind == "unreached" or self.status is not None:
             return
         self.reached = True
-        if kind == "dies" or (kind == "handler"):
+        if kind in ("dies", "handler"):
             self._end(signal.SIGTERM if kind == "dies" else 1 << 8)
         elif kind == "torn":
             self.save(self.step, "torn")
@@ -319,7 +319,7 @@ def survives(training: Training, notice_s: float, rng: random.Random) -> bool:
     times, began = drill.notice_times(notice_s), machine.now
     machine.term()
     while machine.status is None and machine.now - began < times.kill_s:
-        machine.advance(0.1)
+        machine.advance(TICK_S)
     machine.kill()
     machine.advance(max(0.0, began + times.save_s - machine.now))
     return bool(machine.pointers) and machine.pointers[0].step == machine.step and not machine.pointers[0].prefix

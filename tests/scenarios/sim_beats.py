@@ -127,9 +127,9 @@ class BeatSender:
                 return
             self.contact_at = now
             order = baton.drill
-            if order is not None and agent.plan.drill and order.launch_id == agent.launch_id:
-                if order.number > self._drill[0]:
-                    self._drill = order.number, now + agent.plan.drill
+            is_ours = order is not None and order.launch_id == agent.launch_id and agent.plan.drill > 0
+            if order is not None and is_ours and order.number > self._drill[0]:
+                self._drill = order.number, now + agent.plan.drill
             consumed = (agent.job["stop_consumed"], baton.stop_consumed)
             marker = new_stop_marker(agent.reach.objects, agent.run_id, *consumed)
             if marker is not None:

@@ -247,7 +247,7 @@ class CheckpointDuty:
     everything that is still new goes to the store. The step ends for good after that round, when the time for uploads
     is over, and when the baton is lost.
 
-    A drill ends the command too, but not the duty: `flush` asks for such a round, and `flushed` is set after it. Whoever
+    A drill ends the command too, but not the duty: `flush` asks for such a round, and `flushed` is set after it. Who
     changes the folder in between holds `lock`."""
 
     _last = False  # the command has ended

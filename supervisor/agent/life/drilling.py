@@ -133,7 +133,8 @@ class Drilling:
         moment, parts = self._todo[0], self._parts
         phase = parts.beat_state.now.phase
         wanted = phase if moment == drill.AGAIN else moment
-        has_steps, loses = parts.progress.step is not None, self._unsaved_s() > self._timing.loss_s
+        has_steps = parts.progress.step is not None
+        loses = time.monotonic() - parts.saved_at > self._timing.loss_s
         if has_steps and not loses and phase == wanted and (moment != drill.TRAINING or self._has_unsaved_step()):
             self._read_reports()
             if parts.beat_state.now.phase == phase:
@@ -147,9 +148,6 @@ class Drilling:
         """Without one, a save at the notice cannot be told from the save before it."""
         step, saved = self._parts.progress.step, self._parts.progress.saved_step
         return self._reports.seen and step is not None and (saved is None or step > saved)
-
-    def _unsaved_s(self) -> float:
-        return time.monotonic() - self._parts.saved_at
 
     def _next(self) -> None:
         self._todo.pop(0)
@@ -176,7 +174,9 @@ class Drilling:
         start_s, last = first.at - self._started_at, self._record.rounds[-1]
         shown = self._reports.compared(last.restored)._asdict()
         facts = {name: value for name, value in shown.items() if value != getattr(Round(""), name)}
-        self._put(**{**facts, "resumed": drill.STEPPED, "start_s": start_s, "from_zero": self._parts.progress.from_zero})
+        self._put(
+            **{**facts, "resumed": drill.STEPPED, "start_s": start_s, "from_zero": self._parts.progress.from_zero}
+        )
         if missed_warm_up:
             self._add(Round(drill.WARM_UP, why=drill.MISSED))
             self._todo.pop(0)
@@ -238,8 +238,7 @@ class Drilling:
 
         It is stopped for the moment in which TERM is sent, so it cannot end in between; TERM waits for it until it is
         continued. A process that cannot be stopped is looked at once more afterwards."""
-        training = self._parts.training
-        pid = training.pid
+        training, pid = self._parts.training, self._parts.training.pid
         assert pid is not None
         training.freeze()
         until = time.monotonic() + FREEZE_S
@@ -287,15 +286,18 @@ class Drilling:
         one in the store. `in_place`: with the folders as they are, because what is in them is not in the store."""
         parts = self._parts
         self._hold(heartbeat.RESTORE)  # until the first step: its limit is long, and no step is expected
-        with suppress() if in_place else parts.checkpoint_duty.lock:  # it may be held for long by an upload
-            step = parts.progress.saved_step if in_place else self._restore(baton)
-            with suppress(OSError):
-                os.unlink(parts.folder.stopping)
-            self._reports.wait()
-            parts.training.reset()
-            self._started_at = time.monotonic()
-            self._launch(step)
-        self._observing = True
+        if in_place:  # an upload may hold the lock for long
+            return self._start(parts.progress.saved_step)
+        with parts.checkpoint_duty.lock:
+            return self._start(self._restore(baton))
+
+    def _start(self, step: Optional[int]) -> Optional[int]:
+        with suppress(OSError):
+            os.unlink(self._parts.folder.stopping)
+        self._reports.wait()
+        self._parts.training.reset()
+        self._started_at, self._observing = time.monotonic(), True
+        self._launch(step)
         return step
 
     def _restore(self, baton: Optional[Baton]) -> Optional[int]:

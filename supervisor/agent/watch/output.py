@@ -319,10 +319,7 @@ class Progress:
         if "checkpoint" in data:
             return self._read_checkpoint(data)
         if "phase" in data:
-            if data["phase"] not in PHASES:
-                return None
-            self.phases.add(data["phase"])
-            return {"phase": data["phase"]}
+            return self._read_phase(data["phase"])
         step: Any = data.get("step")
         total: Any = data.get("total")
         if not is_count(step) or not (total is None or is_count(total)):
@@ -345,6 +342,12 @@ class Progress:
         self._pace.add(self._monotonic(), step)
         changes["steps_per_s"] = self._pace.steps_per_s()
         return changes
+
+    def _read_phase(self, phase: Any) -> Optional[Dict[str, Any]]:
+        if phase not in PHASES:
+            return None
+        self.phases.add(phase)
+        return {"phase": phase}
 
     def _read_checkpoint(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         name: Any = data["checkpoint"]

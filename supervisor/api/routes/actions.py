@@ -1,4 +1,5 @@
-"""Actions on existing runs: stop, resume, retry, drill, approve, change, purge; stop and resume also on all runs of a filter.
+"""Actions on existing runs: stop, resume, retry, drill, approve, change, purge; stop and resume also on all runs of a
+filter.
 
 The status is 202 where the loop has work to do, and 200 where nothing changes. A change of labels, limits or zones
 names the version of the run that the client has seen, and is refused when the run has changed since.

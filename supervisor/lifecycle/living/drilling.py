@@ -7,8 +7,8 @@ the agent has it. A beat that was not read orders nothing and closes nothing.
 A verdict never says "survives" without proof. Each moment that the training knows needs a notice that reached it and a
 resume whose first step follows the restored one; whatever is missing makes it "not_drilled", whatever went wrong makes
 it "fails". A notice of N seconds is survived where the 95th percentile of the measured times fits into N less SPARE_S:
-a machine that shuts down uses some of it. Survived means that no step is lost: the newest checkpoint in the store is of
-the last step done.
+a machine that shuts down uses some of it. A second upload is counted, because a notice may come while a regular
+checkpoint is on its way. Survived means that no step is lost: the newest checkpoint in the store is of the last step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def judge(record: Record, before: Sequence[Span] = ()) -> DrillVerdict:
     missing = tuple((moment, _why(rounds.get(moment))) for moment in known if not _is_proven(moment, rounds))
     faults = tuple(fault for each in record.rounds if each.delivered for fault in faults_of(each))
     spans = (*before, *spans_of(record))
-    p95_s = percentile([sum(span) for span in spans]) if spans else None
+    p95_s = percentile([*map(needed_s, spans)]) if spans else None
     if faults:
         return DrillVerdict(FAILS, faults, missing, tuple((notice_s, False) for notice_s in NOTICES_S), p95_s)
     if missing or not spans:
@@ -126,8 +126,14 @@ def spans_of(record: Record) -> tuple[Span, ...]:
 def fits(notice_s: float, spans: Sequence[Span]) -> bool:
     """Leaving and saving fit into such a notice."""
     times = drill.notice_times(max(0.0, notice_s - SPARE_S))
-    leave_s, all_s = percentile([span[0] for span in spans]), percentile([sum(span) for span in spans])
-    return leave_s <= times.kill_s and all_s <= times.save_s
+    return percentile([leave_s for leave_s, _ in spans]) <= times.kill_s and (
+        percentile([*map(needed_s, spans)]) <= times.save_s
+    )
+
+
+def needed_s(span: Span) -> float:
+    leave_s, upload_s = span
+    return leave_s + 2 * upload_s
 
 
 def percentile(values: Sequence[float]) -> float:
@@ -157,9 +163,7 @@ def ordered(run: Run, actor: str, now: float) -> Run:
     """The run with an open order for its live attempt."""
     attempt = run.live_attempt
     assert attempt is not None
-    drills = replace(
-        run.drills, number=run.drills.number + 1, launch_id=attempt.launch_id, actor=actor, ordered_at=now
-    )
+    drills = replace(run.drills, number=run.drills.number + 1, launch_id=attempt.launch_id, actor=actor, ordered_at=now)
     return replace(run, drills=drills)
 
 
@@ -228,13 +232,7 @@ def _closed(run: Run, why: str, generation: int, now: float) -> Drilled:
 def _recorded(run: Run, text: str, record: Record, now: float) -> Drilled:
     spans = (*run.drills.spans, *spans_of(record))[-SPANS_KEPT:]
     drills = replace(
-        run.drills,
-        launch_id="",
-        over_at=now,
-        generation=run.generation,
-        record=text,
-        drilled_at=now,
-        spans=spans,
+        run.drills, launch_id="", over_at=now, generation=run.generation, record=text, drilled_at=now, spans=spans
     )
     verdict = judge(record, run.drills.spans)
     facts = {"number": record.number, "verdict": verdict.word, "p95_s": verdict.p95_s, "ask_s": verdict.ask_s}

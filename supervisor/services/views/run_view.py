@@ -135,8 +135,8 @@ class RoundShown(TypedDict):
 
 class DrillShown(TypedDict):
     """`going_on`: a drill is ordered and not over. `verdict`: survives, fails, not_drilled; null: no drill is over yet.
-    `text`: the same in one line. `notices`: which notices it survives; empty: not known. `p95_s`: from a notice to the
-    end of all saving. `ask_s`: the notice that a platform is asked for, null: its own."""
+    `text`: the same in one line. `notices`: which notices it survives; empty: not known. `p95_s`: what leaving, saving
+    and an upload on its way need. `ask_s`: the notice that a platform is asked for, null: its own."""
 
     going_on: bool
     verdict: str | None
@@ -256,7 +256,7 @@ def _drill(drills: Drills) -> DrillShown:
         "going_on": drills.launch_id != "",
         "verdict": None if verdict is None else verdict.word,
         "text": drill_state(drills, verdict),
-        "notices": [] if verdict is None else [{"notice_s": length, "survives": yes} for length, yes in verdict.notices],
+        "notices": [{"notice_s": length, "survives": yes} for length, yes in (verdict.notices if verdict else ())],
         "p95_s": None if verdict is None or verdict.p95_s is None else round(verdict.p95_s, 1),
         "ask_s": None if verdict is None else verdict.ask_s,
         "drilled_at": formats.maybe_time(drills.drilled_at),
