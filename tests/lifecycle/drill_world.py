@@ -29,6 +29,7 @@ BAD = (
     "skips", "loss", "unreached", "never_evaluates",
 )  # fmt: skip
 TICK_S = 1.0
+RARELY = 1000  # steps between two checkpoints of a training that saves at a notice only
 TIMING = Timing(check_s=TICK_S, moment_s=900.0)
 
 
@@ -292,10 +293,11 @@ class Agent:
             self.parts.saved_at = self.machine.now
 
     def drill(self) -> Record:
-        """Of a drill that begins after the first checkpoint. The command goes on afterwards, or has failed."""
+        """Of a drill that begins after the first checkpoint, if the training saves regularly. The command goes on
+        afterwards, or has failed."""
         machine = self.machine
         machine.launch(None)
-        while not machine.pointers or machine.step < 45:
+        while machine.step < 45 or (not machine.pointers and machine.what.every < RARELY):
             self.train(5.0)
         self.parts.ordered_drill = 1
         for _ in range(20_000):

@@ -13,7 +13,7 @@ from supervisor.contract.drill import Round
 from supervisor.domain.attempt import DrillVerdict
 from supervisor.lifecycle.living import drilling as rules
 from supervisor.wording.forecast import FAILS, NOT_DRILLED, SURVIVES
-from tests.lifecycle.drill_world import BAD, GOOD, Agent, Machine, Training, some, survives
+from tests.lifecycle.drill_world import BAD, GOOD, RARELY, Agent, Machine, Training, some, survives
 
 DRILLS = 1000
 
@@ -72,22 +72,20 @@ def test_a_verdict_that_looks_at_no_first_step_would_pass_a_shift_of_the_data(mo
 
 
 def test_200_real_notices_of_30_s_end_as_the_verdict_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on this computer, where uploads take a moment. A save of 24 to 30 s is left out: there the verdict says no."""
-    rng, wrong, lucky = random.Random(9), [], 0
+    """As on this computer, where uploads take a moment; trainings that save at a notice only, so no luck helps. Saves of
+    12 to 22 s are left out: there the verdict says no, to be safe."""
+    rng, wrong = random.Random(9), []
     for _ in range(200):
         training = some(rng, rng.choice((*GOOD * 3, "swallow", "handler", "torn")))
         training = replace(
-            training, save_s=rng.choice((0.5, 4.0, 12.0, 18.0, 34.0, 45.0, 70.0)), evaluates=0, every=120
+            training, save_s=rng.choice((0.5, 4.0, 9.0, 11.0, 34.0, 45.0, 70.0)), evaluates=0, every=RARELY
         )
         training = replace(training, upload_s=rng.uniform(0.01, 0.5))
         says = dict(rules.judge(_drilled(training, monkeypatch)[1]).notices).get(30.0, False)
         real = survives(training, 30.0, rng)
-        if real and not says:
-            lucky += 1  # it came when nothing more was unsaved, as in the middle of a regular save
-        elif says != real:
+        if says != real:
             wrong.append((training, says))
     assert not wrong, wrong
-    assert lucky <= 20, lucky
 
 
 # --- the verdict by hand ----------------------------------------------------------------------------------------------
