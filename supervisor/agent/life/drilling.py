@@ -186,11 +186,10 @@ class Drilling:
             self._record = self._record._replace(
                 known=(drill.TRAINING, drill.AGAIN, drill.WARM_UP, *self._record.known[2:])
             )
-        self._observing = False
+        self._observing, self._since = False, time.monotonic()
         self._reports.go_on()
         shutil.rmtree(self._parts.folder.aside, ignore_errors=True)
         self._release()
-        self._since = time.monotonic()
         if not self._todo:
             self._over()
 
@@ -230,7 +229,8 @@ class Drilling:
         step, saved = progress.step, progress.saved_step
         self._put(delivered=True, why="", step=step, leave_s=leave_s, killed=killed, saved=saved, upload_s=upload_s)
         _log.info("drill: left after %.1f s, saved step %s of %s", leave_s, saved, step)
-        if killed or upload_s is None or saved is None or (step or 0) > saved:
+        was_late = killed and self._record is not None and self._record.rounds[-1].moment != drill.WARM_UP
+        if was_late or upload_s is None or saved is None or (step or 0) > saved:
             self._todo = []  # the next notices would only lose more
 
     def _notify(self) -> bool:

@@ -67,7 +67,7 @@ def judge(record: Record, before: Sequence[Span] = ()) -> DrillVerdict:
 def faults_of(each: Round) -> tuple[DrillFault, ...]:
     """What went wrong in a notice that reached the command."""
     faults: list[tuple[str, float | None]] = []
-    if each.killed:
+    if each.killed and each.moment != drill.WARM_UP:
         faults.append((forecast.KILLED, each.leave_s))
     if each.upload_s is None:
         faults.append((forecast.UPLOAD, None))
@@ -115,11 +115,13 @@ def _why(each: Round | None) -> str:
 
 
 def spans_of(record: Record) -> tuple[Span, ...]:
-    """Of the notices that were delivered and that nothing cut short."""
+    """Of the notices that were delivered and that nothing cut short. In a warm-up nothing is unsaved, so it may be left
+    at any pace."""
     return tuple(
         (each.leave_s, each.upload_s)
         for each in record.rounds
-        if each.delivered and not each.killed and each.leave_s is not None and each.upload_s is not None
+        if each.delivered and not each.killed and each.moment != drill.WARM_UP
+        if each.leave_s is not None and each.upload_s is not None
     )
 
 
