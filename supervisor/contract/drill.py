@@ -87,18 +87,18 @@ class Round(NamedTuple):
 
 
 class Record(NamedTuple):
-    """`number`: of the order. `known`: the moments that the training knows, in the order of the drill."""
+    """`number`: of the order. `moments`: those that the training knows, in the order of the drill."""
 
     number: int
     state: str = RUNNING
-    known: Tuple[str, ...] = ()
+    moments: Tuple[str, ...] = ()
     rounds: Tuple[Round, ...] = ()
 
 
 def encode(record: Record) -> str:
     """At most MAX_BYTES, all ASCII. Fields with their default are left out."""
     rows = [_row(each) for each in record.rounds[: len(MOMENTS)]]
-    data = {"n": record.number, "state": record.state, "known": list(record.known), "rounds": rows}
+    data = {"n": record.number, "state": record.state, "moments": list(record.moments), "rounds": rows}
     text = json.dumps(data, separators=(",", ":"))
     if len(text) > MAX_BYTES:  # six digits of a loss and long counts in every round: the losses are for people only
         for row in rows:
@@ -123,8 +123,8 @@ def decode(text: str) -> Optional[Record]:
     if not isinstance(data, dict) or not _is_count(data.get("n")) or data.get("state") not in (RUNNING, OVER):
         return None
     rounds = tuple(each for each in map(_round, _list(data.get("rounds"))) if each is not None)
-    known = tuple(word for word in _list(data.get("known")) if isinstance(word, str) and word in MOMENTS)
-    return Record(data["n"], data["state"], known, rounds)
+    moments = tuple(word for word in _list(data.get("moments")) if isinstance(word, str) and word in MOMENTS)
+    return Record(data["n"], data["state"], moments, rounds)
 
 
 def as_received(data: object) -> str:

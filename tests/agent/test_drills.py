@@ -39,8 +39,8 @@ def test_a_good_training_survives_in_each_phase_twice_in_a_row(tmp_path: Path, m
     with drilling(tmp_path, monkeypatch, "good_phases") as rig:
         rig.rig.beat_with("an evaluation", lambda beat: beat.phase == heartbeat.EVALUATION)
         record = rig.drill()
-        assert record.known == (drill.TRAINING, drill.AGAIN, drill.WARM_UP, drill.EVALUATION), record
-        assert [each.moment for each in record.rounds] == [*record.known], record
+        assert record.moments == (drill.TRAINING, drill.AGAIN, drill.WARM_UP, drill.EVALUATION), record
+        assert [each.moment for each in record.rounds] == [*record.moments], record
         assert all(each.delivered for each in record.rounds), record
         verdict = judge(record)
         assert verdict.word == forecast.SURVIVES, (verdict, record)

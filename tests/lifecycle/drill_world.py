@@ -72,7 +72,8 @@ class Machine:
         self.local: list[tuple[float, Pointer]] = []
         self.takers: list[Callable[[int, object, object], None]] = []
         self.phases: set[str] = set()
-        self.phase, self.held = heartbeat.TRAINING, None
+        self.phase = heartbeat.TRAINING
+        self.held: str | None = None
         self.text = ""
         self.status: int | None = None
         self.sent: set[int] = set()
@@ -174,6 +175,85 @@ class Machine:
                 self.moved_at = ready_at
 
 
+@dataclass
+class Progress:
+    machine: Machine
+    total: int | None = None
+    from_zero: bool = False
+
+    @property
+    def phases(self) -> set[str]:
+        return self.machine.phases
+
+    @property
+    def step(self) -> int | None:
+        return self.machine.step or None
+
+    @property
+    def saved_step(self) -> int | None:
+        return self.machine.pointers[0].step if self.machine.pointers else None
+
+    def follow(self, take: Callable[[int, object, object], None]) -> None:
+        self.machine.takers.append(take)
+
+    def drain(self) -> None:
+        """Every report is read at once."""
+
+
+@dataclass
+class Process:
+    machine: Machine
+    pid: int = 1
+
+    @property
+    def status(self) -> int | None:
+        return self.machine.status
+
+    @property
+    def sent(self) -> set[int]:
+        return self.machine.sent
+
+    def poll(self) -> bool:
+        return self.machine.status is not None
+
+    def freeze(self) -> None:
+        """For a moment that is no time here."""
+
+    def signal(self, number: int) -> None:
+        self.machine.sent.add(number)
+        if number == signal.SIGKILL:
+            self.machine.kill()
+        else:
+            self.machine.term()
+
+    def reset(self) -> None:
+        self.machine.status, self.machine.sent = None, set()
+
+
+@dataclass
+class Beats:
+    machine: Machine
+
+    @property
+    def now(self) -> Any:
+        return SimpleNamespace(phase=self.machine.phase)
+
+    @property
+    def held_phase(self) -> str | None:
+        return self.machine.held
+
+    @held_phase.setter
+    def held_phase(self, phase: str | None) -> None:
+        self.machine.held = phase
+
+    def update(self, **changes: Any) -> None:
+        self.machine.phase = changes.get("phase", self.machine.phase)
+        self.machine.text = changes.get("drill", self.machine.text)
+
+    def note(self, about: str, text: str) -> None:
+        """For people."""
+
+
 class SimulatedDrilling(Drilling):
     """Folders are lists here."""
 
@@ -212,53 +292,13 @@ class Agent:
         self.machine.launch(step)
 
     def _parts(self) -> Any:
-        machine, agent = self.machine, self
-
-        class Progress:
-            total, from_zero = None, False
-            phases = machine.phases
-            follow = machine.takers.append
-            step = property(lambda self: machine.step or None)
-            saved_step = property(lambda self: machine.pointers[0].step if machine.pointers else None)
-
-            def drain(self) -> None:
-                pass
-
-        class Process:
-            pid = 1
-            status = property(lambda self: machine.status)
-            sent = property(lambda self: machine.sent)
-
-            def poll(self) -> bool:
-                return machine.status is not None
-
-            def freeze(self) -> None:
-                pass
-
-            def signal(self, number: int) -> None:
-                machine.sent.add(number)
-                machine.kill() if number == signal.SIGKILL else machine.term()
-
-            def reset(self) -> None:
-                machine.status, machine.sent = None, set()
-
-        class BeatState:
-            now = property(lambda self: SimpleNamespace(phase=machine.phase))
-            held_phase = property(lambda self: machine.held, lambda self, phase: setattr(machine, "held", phase))
-
-            def update(self, **changes: Any) -> None:
-                machine.phase = changes.get("phase", machine.phase)
-                machine.text = changes.get("drill", machine.text)
-
-            def note(self, about: str, text: str) -> None:
-                pass
-
+        machine = self.machine
         flushed = SimpleNamespace(wait=lambda seconds: not machine.local or (machine.advance(seconds), False)[1])
         nothing = SimpleNamespace(wake=lambda: None, over=False, ending=None)
         return SimpleNamespace(
-            progress=Progress(),
-            training=Process(),
-            beat_state=BeatState(),
+            progress=Progress(machine),
+            training=Process(machine),
+            beat_state=Beats(machine),
             ordered_drill=0,
             saved_at=0.0,
             job=SimpleNamespace(upload_reserve_s=8.0, command=("train",)),
@@ -276,15 +316,12 @@ class Agent:
             check_end=lambda: None,
             must_end=lambda: False,
             retrier=lambda gives_up: SimpleNamespace(call=lambda what, action: action()),
-            keeper=SimpleNamespace(
-                read=lambda: Baton(
-                    "s",
-                    1,
-                    checkpoint=next(iter(agent.machine.pointers), None),
-                    previous=tuple(agent.machine.pointers[1:3]),
-                )
-            ),
+            keeper=SimpleNamespace(read=self._baton),
         )
+
+    def _baton(self) -> Baton:
+        pointers = self.machine.pointers
+        return Baton("s", 1, checkpoint=next(iter(pointers), None), previous=tuple(pointers[1:3]))
 
     def train(self, seconds: float) -> None:
         moved = list(self.machine.pointers)

@@ -91,12 +91,12 @@ class BeatSender:
         (number, over_at), step = self._drill, self._agent.step
         if not number:
             return ""
-        known = drill.TRAINING, drill.AGAIN
+        moments = drill.TRAINING, drill.AGAIN
         if self._agent.reach.monotonic() < over_at:
-            return drill.encode(Record(number, known=known))
+            return drill.encode(Record(number, moments=moments))
         good = Round("", True, "", step, 4.0, False, step, 3.0, drill.STEPPED, step, 5.0, step + 1)
-        rounds = tuple(good._replace(moment=moment) for moment in known)
-        return drill.encode(Record(number, drill.OVER, known, rounds))
+        rounds = tuple(good._replace(moment=moment) for moment in moments)
+        return drill.encode(Record(number, drill.OVER, moments, rounds))
 
     def _note(self, step: int) -> None:
         """Note the points since the last beat, as an agent does while its training reports."""

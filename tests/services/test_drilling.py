@@ -71,7 +71,7 @@ def test_the_order_is_repeated_until_a_beat_shows_it(bed: Bed) -> None:
     assert drilling.follow_drill(run, None, now).actions == (), "an unread beat orders nothing"
     for text in ("", records.encode(Record(7))):
         assert drilling.follow_drill(run, beat("digits-7", drill=text), now).actions == (OrderDrill("1.1.1", 1),)
-    going_on = beat("digits-7", drill=records.encode(Record(1, known=KNOWN)))
+    going_on = beat("digits-7", drill=records.encode(Record(1, moments=KNOWN)))
     assert drilling.follow_drill(run, going_on, now + 9e5) == drilling.Drilled(run), "it may wait for its moment"
     late = drilling.follow_drill(run, beat("digits-7"), now + drilling.UNTAKEN_S + 1)
     assert late.actions == ()

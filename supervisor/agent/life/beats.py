@@ -134,16 +134,9 @@ class StoredBeats:
     _generation: Optional[str] = None  # of our own last beat; None = unknown
 
     def __init__(
-        self,
-        job: Job,
-        store: ObjectStore,
-        *,
-        keeper: BatonKeeper,
-        beat_state: BeatState,
-        end_reasons: EndReasons,
-        order_drill: Callable[[int], None] = lambda number: None,
+        self, job: Job, store: ObjectStore, *, keeper: BatonKeeper, beat_state: BeatState, end_reasons: EndReasons
     ) -> None:
-        self._order_drill = order_drill
+        self.order_drill: Callable[[int], None] = lambda number: None  # gets the number of an order for this launch
         self._job, self._store, self._keeper = job, store, keeper
         self._beat_state, self._end_reasons = beat_state, end_reasons
         self._key = runfiles.beat(job.run_id)
@@ -203,7 +196,7 @@ class StoredBeats:
             if self._end_reasons.ending is None:
                 self._end_reasons.add(heartbeat.STOPPED)
         if baton.drill is not None and baton.drill.launch_id == self._job.launch_id:
-            self._order_drill(baton.drill.number)
+            self.order_drill(baton.drill.number)
         if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.SUPERSEDED)
 

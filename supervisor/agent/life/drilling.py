@@ -120,12 +120,12 @@ class Drilling:
 
     def _begin(self, number: int) -> None:
         parts = self._parts
-        known = [drill.TRAINING, drill.AGAIN]
+        moments = [drill.TRAINING, drill.AGAIN]
         named = parts.progress.phases
-        known += [word for word in (drill.EVALUATION, drill.CHECKPOINT) if word in named]
-        self._todo, self._since = list(known), time.monotonic()
-        self._record = Record(number, known=tuple(known))
-        _log.info("drill %d begins: %s", number, ", ".join(known))
+        moments += [word for word in (drill.EVALUATION, drill.CHECKPOINT) if word in named]
+        self._todo, self._since = list(moments), time.monotonic()
+        self._record = Record(number, moments=tuple(moments))
+        _log.info("drill %d begins: %s", number, ", ".join(moments))
         self._publish()
 
     def _wait(self) -> None:
@@ -184,7 +184,7 @@ class Drilling:
             self._warm_up_s = start_s
             self._todo.insert(1, drill.WARM_UP)  # after the next notice, which comes at once
             self._record = self._record._replace(
-                known=(drill.TRAINING, drill.AGAIN, drill.WARM_UP, *self._record.known[2:])
+                moments=(drill.TRAINING, drill.AGAIN, drill.WARM_UP, *self._record.moments[2:])
             )
         self._observing, self._since = False, time.monotonic()
         self._reports.go_on()

@@ -119,12 +119,7 @@ class Parts:
             authorities=folder.authorities,
         )
         self.stored = StoredBeats(
-            job,
-            self.store,
-            keeper=self.keeper,
-            beat_state=self.beat_state,
-            end_reasons=self.end_reasons,
-            order_drill=self._order_drill,
+            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
         )
         self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
@@ -181,6 +176,7 @@ class Parts:
         )
         stalls = HangWatch(job, self.beat_state, sources, time.monotonic)
         self.evidence.usual_s = lambda: stalls.usual_s
+        self.stored.order_drill = self._order_drill
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_loop = self._loop("facts", self.facts_duty.step)

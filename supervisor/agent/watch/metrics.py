@@ -313,22 +313,22 @@ class Reports:
     def _data_off(self, first: First) -> Optional[float]:
         """How far its data position is from the one that follows from those before; None where that cannot be said."""
         points = [(step, _metric(metrics, POSITION)) for step, metrics in self._last]
-        known = [(step, position) for step, position in points if position is not None]
+        positions = [(step, position) for step, position in points if position is not None]
         position = _metric(first.metrics, POSITION)
-        if position is None or len(known) < 2:
+        if position is None or len(positions) < 2:
             return None
-        same = [before for step, before in known if step == first.step]
+        same = [before for step, before in positions if step == first.step]
         if same:
             return position - same[-1]
-        rates = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(known, known[1:]) if b[0] > a[0]}
+        rates = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(positions, positions[1:]) if b[0] > a[0]}
         if len(rates) != 1:
             return None
-        last_step, last = known[-1]
+        last_step, last = positions[-1]
         return position - (last + (first.step - last_step) * rates.pop())
 
 
 def _metric(metrics: object, name: str) -> Optional[float]:
-    value = metrics.get(name) if isinstance(metrics, dict) else None
+    value: Any = metrics.get(name) if isinstance(metrics, dict) else None
     return float(value) if is_number(value) else None
 
 

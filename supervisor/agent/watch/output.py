@@ -248,7 +248,8 @@ class Progress:
         series: Optional[MetricSeries] = None,
     ) -> None:
         """`metrics` and `series` are given those of each report."""
-        self._takers = [taker.add for taker in (metrics, series) if taker is not None]
+        takers = [taker for taker in (metrics, series) if taker is not None]
+        self._takers: List[Callable[[int, object, object], None]] = [taker.add for taker in takers]
         self._tail = LineTail(path)
         self._report = report
         self._monotonic = monotonic

@@ -47,8 +47,8 @@ class Drilled(NamedTuple):
 def judge(record: Record, before: Sequence[Span] = ()) -> DrillVerdict:
     """What this drill proves. `before`: spans of earlier drills of the run."""
     rounds = {each.moment: each for each in record.rounds}
-    known = dict.fromkeys((drill.TRAINING, drill.AGAIN, *record.known))
-    missing = tuple((moment, _why(rounds.get(moment))) for moment in known if not _is_proven(moment, rounds))
+    moments = dict.fromkeys((drill.TRAINING, drill.AGAIN, *record.moments))
+    missing = tuple((moment, _why(rounds.get(moment))) for moment in moments if not _is_proven(moment, rounds))
     faults = tuple(fault for each in record.rounds if each.delivered for fault in faults_of(each))
     spans = (*before, *spans_of(record))
     p95_s = percentile([*map(needed_s, spans)]) if spans else None
@@ -217,7 +217,7 @@ def _reason(run: Run, now: float) -> str:
         return "its spec wants one at the start"
     if policy.at_start and pulse.phase in (CHECKPOINT, EVALUATION):
         record = drill.decode(drills.record)
-        if record is not None and pulse.phase not in record.known:
+        if record is not None and pulse.phase not in record.moments:
             return f"its last drill knew no {pulse.phase}"
     since = drills.over_at if drills.over_at is not None else run.generation_at
     due = policy.every_s is not None and now - since >= policy.every_s
