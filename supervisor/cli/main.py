@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("runs.control", "Stop a run; its checkpoint is kept."),
         "resume": ("runs.control", "Restart an ended run from its checkpoint."),
         "retry": ("runs.control", "Request the machine of a waiting run now."),
+        "drill": ("runs.control", "Prove that a run survives a preemption, without one."),
         "approve": ("runs.control", "Release the machine of a run with verified results."),
         "sync": ("files.syncing", "Send what changed in a folder to the code of a living run."),
         "pull": ("files.pull", "Download the results of a run and verify their checksums."),

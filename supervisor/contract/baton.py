@@ -3,9 +3,9 @@
 Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and returns the
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. It is one object
 because with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
-section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation, move_in, move_out,
-write_off and purge; an agent may claim, take_back, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results
-and finish.
+section 1). The supervisor may create, raise_next, mark_holder_gone, order_drill, close, open_generation, move_in,
+move_out, write_off and purge; an agent may claim, take_back, leave, move_checkpoint, keep_best, drop_checkpoint,
+keep_results and finish.
 
 A run on a host that cannot reach the supervisor's store has its baton in a folder there, its `home`. The supervisor's
 own object then says where that is, and holds the last state of it whose files are all in the supervisor's store. The
@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterable, NamedTuple, Optional, Tuple
 
+from supervisor.contract.drill import DrillOrder
 from supervisor.contract.identifiers import parse_launch_id
 
 CLAIM_WAIT_S = 150.0  # how long the next agent waits for a holder that has neither left nor been marked gone
@@ -123,13 +124,14 @@ class Baton(NamedTuple):
     stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has consumed
     last: Optional[FileEntry] = None  # manifest of the results at the end of an attempt; never resumed from
     home: Optional[Home] = None  # None = here
+    drill: Optional[DrillOrder] = None  # the newest order
 
 
 # --- the supervisor's changes -------------------------------------------------------------------------------------
 
 
 def create(supervisor_id: str, generation: int) -> Baton:
-    return Baton(supervisor_id=supervisor_id, generation=generation)
+    return Baton(supervisor_id, generation)
 
 
 def raise_next(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> Baton:
@@ -151,6 +153,12 @@ def mark_holder_gone(baton: Baton, launch_id: str) -> Baton:
     if baton.next is None or baton.next.launch_id != launch_id:
         raise BatonRefused("another try is next")
     return baton._replace(next=baton.next._replace(holder_gone=True))
+
+
+def order_drill(baton: Baton, order: DrillOrder) -> Baton:
+    """Changes nothing where the baton is over, or names this order or a later one: an order never goes back."""
+    newer = baton.drill is not None and baton.drill.number >= order.number
+    return baton if newer or baton.closed is not None or baton.done is not None else baton._replace(drill=order)
 
 
 def close(baton: Baton, reason: str) -> Baton:
@@ -294,9 +302,7 @@ def milestones(pointers: Iterable[Pointer], every: Optional[int]) -> Tuple[Point
 def keep_best(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
     """Name a verified entry called best*; the newest `keep.best` of these entries stay."""
     _require_holder(baton, launch_id, machine_id)
-    if baton.best[:1] == (pointer,):
-        return baton
-    return baton._replace(best=(pointer, *baton.best)[: keep.best])
+    return baton if baton.best[:1] == (pointer,) else baton._replace(best=(pointer, *baton.best)[: keep.best])
 
 
 def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
@@ -369,6 +375,7 @@ def decode(raw: bytes) -> Baton:
             closed=data.get("closed"),
             stop_consumed=data.get("stop_consumed"),
             home=Home(**data["home"]) if data.get("home") else None,
+            drill=DrillOrder(**data["drill"]) if data.get("drill") else None,
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("not a baton: %s" % error) from None
@@ -392,7 +399,5 @@ def _pointers(data: Optional[Iterable[Any]]) -> Tuple[Pointer, ...]:
 
 
 def _done(data: Optional[Dict[str, Any]]) -> Optional[Done]:
-    if not data:
-        return None
-    files = tuple(FileEntry(**entry) for entry in data["results"])
-    return Done(**{**data, "results": files, "lost": tuple(data.get("lost") or ())})
+    files = tuple(FileEntry(**entry) for entry in data["results"]) if data else ()
+    return Done(**{**data, "results": files, "lost": tuple(data.get("lost") or ())}) if data else None

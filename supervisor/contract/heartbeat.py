@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
-from supervisor.contract import beat_telemetry, signs
+from supervisor.contract import beat_telemetry, drill, signs
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
 
 MAX_BYTES = 10_240
@@ -143,6 +143,7 @@ class Beat:
     save_s: Optional[float] = None  # the longest time of a checkpoint of this attempt with its upload; None = none yet
     signs: str = ""  # JSON text for signs.decode: what may decide an end; "" = nothing notable
     guess: Optional[Guess] = None  # only while no step was reported: nobody can take a guess for a report
+    drill: str = ""  # JSON text for drill.decode: the newest drill of this agent; "" = there was none
 
 
 def encode(beat: Beat) -> bytes:
@@ -159,7 +160,8 @@ def encode(beat: Beat) -> bytes:
 
 def encode_within(beat: Beat, max_bytes: int) -> bytes:
     """The same in at most `max_bytes`, as far as the fields that are never left out allow it. Recent points are left
-    out first, then a guess, telemetry, pruned checkpoints, metrics, the ends of quotes in the signs, and of texts."""
+    out first, then a guess, telemetry, pruned checkpoints, metrics, a drill, the ends of quotes in the signs, and the
+    ends of texts."""
     text = encode(beat)
     smaller = _smaller(beat)
     while len(text) > max_bytes:
@@ -185,6 +187,9 @@ def _smaller(beat: Beat) -> Iterator[Beat]:
         yield beat
     for kept in (MAX_METRICS // 2, 2, 0):
         beat = replace(beat, metrics=dict(list(beat.metrics.items())[:kept]))
+        yield beat
+    if beat.drill:
+        beat = replace(beat, drill="")
         yield beat
     for fewer in signs.shorter(beat.signs):
         beat = replace(beat, signs=fewer)
@@ -250,6 +255,7 @@ def parse(raw: bytes) -> Beat:
         save_s=_seconds(data, "save_s"),
         signs=signs.as_received(data.get("signs")),
         guess=_guess(data.get("guess")),
+        drill=drill.as_received(data.get("drill")),
     )
 
 

@@ -63,6 +63,7 @@ DONE = {
     "resume": Notice("good", "Resumed: it continues from its newest checkpoint."),
     "retry": Notice("good", "It goes on: its next attempt is placed on the coming tick."),
     "rerun": Notice("good", "It starts over from nothing."),
+    "drill": Notice("good", "A drill is ordered. The page shows its verdict when it is over."),
     "approve": Notice("good", "Approved: the machine is released."),
     "ended": Notice("good", "Confirmed: its host is billed no more."),
     "loss": Notice("wait", "The results are given up, and the machine is released."),
@@ -183,6 +184,8 @@ def run_actions(run: Json) -> list[Action]:
         actions.append(Action("stop", "Stop"))
     if over and not run["purging"]:
         actions.append(Action("resume", "Start over" if status == "completed" else "Resume"))
+    if status == "running" and run["stop"] is None and not (run["drill"] and run["drill"]["going_on"]):
+        actions.append(Action("drill", "Drill"))
     if not over:
         actions.append(Action("change", "Change limits"))
     if over and (run["purging"] or run["purged_at"] is None):  # repeating an interrupted purge finishes it

@@ -37,6 +37,14 @@ class WriteStopMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderDrill:
+    """Write into the baton that the agent of this launch shall drill its training (contract/drill)."""
+
+    launch_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseBaton:
     """No agent writes after this. The release of the machine follows it."""
 
@@ -132,5 +140,5 @@ class Finalise:
 
 Action = (
     Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
-    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint | SwitchOff
+    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint | OrderDrill | SwitchOff
 )  # fmt: skip

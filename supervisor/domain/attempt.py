@@ -1,4 +1,4 @@
-"""An attempt of a run on one machine, the create calls (tries) before it, and the pulse made of its beats."""
+"""An attempt of a run on one machine, the create calls (tries) before it, the pulse of its beats, and drills."""
 
 from __future__ import annotations
 
@@ -144,6 +144,52 @@ class Pulse:
     guess: Guess | None = None  # of the newest beat; for people only, no decision reads it
     hang_at: float | None = None  # when a beat first reported the present hang; None = it does not hang
     hang_looks: int = 0  # beats that reported it, each a poll later than the one before
+    drill: str = ""  # that of the newest beat, as text (contract/drill)
+
+
+@dataclass(frozen=True, slots=True)
+class Drills:
+    """What is known of the drills of a run. `number`: of the last order; `launch_id`: the launch that it is open for,
+    "" = none is open. `generation`: the last one in which a drill came to its end. `record`: of the last one that did,
+    as text (contract/drill). `spans`: of the last SPANS_KEPT notices, seconds until the command had left, and from
+    there until all was saved."""
+
+    number: int = 0
+    launch_id: str = ""
+    actor: str = ""
+    ordered_at: float | None = None
+    generation: int = 0
+    over_at: float | None = None  # of the last order, however it ended
+    record: str = ""
+    drilled_at: float | None = None
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+SPANS_KEPT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class DrillFault:
+    """`word`: of wording/forecast. `moment`: of contract/drill. `figure`: seconds, steps or samples, by the word."""
+
+    word: str
+    moment: str
+    figure: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrillVerdict:
+    """`word`: survives | fails | not_drilled. `missing`: (moment, why) without proof. `notices`: (seconds of a notice,
+    whether the run survives it); empty where that is not known. `p95_s`: what leaving, saving and an upload on its way
+    need.
+    `ask_s`: the notice to ask the platform for; None = no other one helps, or the shortest is enough."""
+
+    word: str
+    faults: tuple[DrillFault, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+    notices: tuple[tuple[float, bool], ...] = ()
+    p95_s: float | None = None
+    ask_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

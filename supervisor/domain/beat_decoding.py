@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import msgspec
 
-from supervisor.contract import beat_telemetry, heartbeat, signs
+from supervisor.contract import beat_telemetry, drill, heartbeat, signs
 from supervisor.contract.heartbeat import MAX_COUNT, MAX_TEXT, Beat
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
 
-# Of a beat without its three long texts. What lies in fewer bytes is nested less deeply than any parser can follow.
+# Of a beat without its long texts. What lies in fewer bytes is nested less deeply than any parser can follow.
 _MAX_REST_BYTES = 1000
 
 
@@ -46,7 +46,8 @@ def _plain_beat(raw: bytes) -> Beat | None:
         _check_nulls(raw)
     except (msgspec.DecodeError, RecursionError):
         return None
-    if len(raw) - len(beat.telemetry) - len(beat.recent) - len(beat.signs) > _MAX_REST_BYTES:
+    texts = len(beat.telemetry) + len(beat.recent) + len(beat.signs) + len(beat.drill)
+    if len(raw) - texts > _MAX_REST_BYTES:
         return None
     return _with_shared_texts(beat) if _has_plain_texts(beat) and _has_plain_numbers(beat) else None
 
@@ -77,6 +78,7 @@ def _has_plain_texts(beat: Beat) -> bool:
         and _is_plain(beat.telemetry, beat_telemetry.MAX_BYTES)
         and _is_plain(beat.recent, heartbeat.MAX_RECENT_BYTES)
         and _is_plain(beat.signs, signs.MAX_BYTES)
+        and _is_plain(beat.drill, drill.MAX_BYTES)
     )
 
 

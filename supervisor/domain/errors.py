@@ -157,6 +157,10 @@ class NothingKept(Conflict, code="NOTHING_KEPT"):
     """The run keeps no machine that could be deleted now."""
 
 
+class NothingToDrill(Conflict, code="NOTHING_TO_DRILL"):
+    """The run has no training that could be drilled now."""
+
+
 class NothingToApprove(Conflict, code="NOTHING_TO_APPROVE"):
     """The run has no machine that waits for an approval."""
 

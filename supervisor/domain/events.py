@@ -56,6 +56,8 @@ class EventKind(StrEnum):
     REPAIRED = "repaired"  # files of the run's `scratch` were removed, because the disk was full
     RESUME_IGNORED = "resume_ignored"  # the command started over beside the checkpoint that was restored for it
     FINDING = "finding"  # something about a training that goes on, which the run's spec watches
+    DRILL_ORDERED = "drill_ordered"  # by a person or by the spec
+    DRILLED = "drilled"  # a drill is over, with its verdict; or an order came to nothing
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
     CONTACT_BACK = "contact_back"
     METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it
@@ -118,6 +120,7 @@ _ALL = (
     Kind("finding", "a watched metric is not finite or has jumped; or a run with a throttled GPU will move, or stays"),
     Kind("resume_ignored",
          "the training started over beside a good checkpoint, and the run goes on (`on_resume_ignored: warn`)", True),
+    Kind("drill_failed", "a drill shows that the run does not survive a preemption notice without loss", True, True),
     Kind("stalled", "an attempt made no progress and is replaced"),
     Kind("attempt_ended", "an attempt ended for any other reason and the run continues; `details.cause` names it"),
     Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),
@@ -208,6 +211,10 @@ def _failed(data: Mapping[str, object]) -> str:
     return "giving_up" if cause in _GIVEN_UP else "failed"
 
 
+def _drilled(data: Mapping[str, object]) -> str | None:
+    return "drill_failed" if data.get("verdict") == "fails" else None
+
+
 _KIND_NAMES: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | None]] = {
     EventKind.STARTED: "started",
     EventKind.RECOVERED: "recovered",
@@ -224,6 +231,7 @@ _KIND_NAMES: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | Non
     EventKind.HANGING: "hanging",
     EventKind.FINDING: "finding",
     EventKind.RESUME_IGNORED: lambda data: None if data.get(STOPS) else "resume_ignored",
+    EventKind.DRILLED: _drilled,
     EventKind.CHECKPOINT_REJECTED: "checkpoint_rejected",
     EventKind.DISK_NEARLY_FULL: "disk_nearly_full",
     EventKind.MACHINE_LEAKED: "orphan_machine",

@@ -89,6 +89,15 @@ class KeepRule:
 
 
 @dataclass(frozen=True, slots=True)
+class DrillPolicy:
+    """When the training is drilled without a person's order. `at_start`: once a generation, when it trains, and again
+    when it first shows an evaluation or a save as a phase. `every_s`: so long after the last drill; None = never."""
+
+    at_start: bool = False
+    every_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     providers: tuple[str, ...] = ()  # in order of preference; empty = only the provider in the run's row
     zones: tuple[str, ...] = ()  # empty = all zones of the provider
@@ -124,6 +133,7 @@ class Policy:
     on_resume_ignored: str = STOP  # stop | warn: where the command starts over beside the restored checkpoint
     on_slow: str = "off"  # off | move: at its next checkpoint, where a throttled GPU makes that pay
     keep: KeepRule = KeepRule()
+    drill: DrillPolicy = DrillPolicy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.domain.attempt import Attempt, Kept, Pulse, Retiring, Try, billed_h
+from supervisor.domain.attempt import Attempt, Drills, Kept, Pulse, Retiring, Try, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
 from supervisor.domain.machines import Away
@@ -224,6 +224,7 @@ class Run:
     written_off: WriteOff | None = None
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
     moving: Moving = Moving()
+    drills: Drills = Drills()  # noqa: RUF009 - frozen
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

@@ -125,6 +125,7 @@ class LaunchRequest:
     base: str = ""  # its boot disk begins as this image of the provider; "" = as usual
     base_disk_gb: int = 0  # the least size of such a disk
     prepares: str = ""  # the base that this machine is prepared for; "" = none
+    notice_s: float = 0.0  # the preemption notice to ask for where the platform offers a choice; 0 = its own
     avoid: tuple[str, ...] = ()  # nodes that no run may use, where the platform has any
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
     out_of_memory: int = 0  # attempts that ended because the machine's memory was too small

@@ -1,11 +1,13 @@
-"""What happens next and when: the NEXT column of the list, and the end of every status sentence."""
+"""What happens next and when: the NEXT column of the list, and the end of every status sentence. At the end: whether a
+run survives a preemption notice, as its drills have shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.contract import drill
+from supervisor.domain.attempt import Attempt, DrillFault, Drills, DrillVerdict, Pulse
 from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
 from supervisor.domain.machines import How
 from supervisor.domain.policies import STALLING_POLLS
@@ -262,3 +264,74 @@ _NEXT: Mapping[Status, Callable[[Run, float], NextAction]] = {
     Status.STOPPING: _stopping,
     Status.AWAITING_TEARDOWN: _approve,
 }
+
+
+# --- drills -----------------------------------------------------------------------------------------------------------
+
+SURVIVES, FAILS, NOT_DRILLED = "survives", "fails", "not_drilled"
+KILLED, UPLOAD, LOST, CRASHED, LATE = "killed", "upload", "lost", "crashed", "late"
+REPEATED, SKIPPED, DATA, LOSS, SLOW = "repeated", "skipped", "data", "loss", "slow"
+_FAULTS = {
+    KILLED: "it did not leave within {figure:.0f} s",
+    UPLOAD: "its save did not reach the store in time",
+    LOST: "{steps} lost: nothing newer was saved",
+    CRASHED: "it did not resume from what it saved",
+    LATE: "no step came after the restore",
+    REPEATED: "it did {steps} again after the restore",
+    SKIPPED: "it left {steps} out after the restore",
+    DATA: "its data is off by {figure:+g} after the restore",
+    LOSS: "its loss jumped to {figure:.4g} after the restore",
+    SLOW: "leaving and saving take {figure:.0f} s",
+}
+_MOMENTS = {
+    drill.TRAINING: "in training",
+    drill.AGAIN: "the second time in a row",
+    drill.WARM_UP: "in its warm-up",
+    drill.EVALUATION: "in evaluation",
+    drill.CHECKPOINT: "while saving",
+}
+_WHY_NOT = {
+    drill.NOT_SEEN: "that moment did not come in time",
+    drill.GONE: "the command had ended before TERM reached it",
+    drill.MISSED: "it was over too soon",
+    drill.CUT: "the drill ended before",
+    drill.NO_STEPS: "the training reports no steps",
+    drill.UNSAVED: "too much was unsaved",
+}
+
+
+def drill_line(verdict: DrillVerdict) -> str:
+    """'survives a 30 s notice: no (p95 41 s) · 120 s: yes', and which notice is asked for."""
+    if verdict.word == NOT_DRILLED:
+        clauses = [f"{_MOMENTS[moment]} ({_WHY_NOT.get(why, why)})" for moment, why in verdict.missing]
+        return f"not drilled: {'; '.join(clauses) or 'nothing was measured'}"
+    shortest = verdict.notices[0][0]
+    if verdict.word == FAILS:
+        faults = "; ".join(map(_fault_text, verdict.faults))
+        return f"survives a {shortest:.0f} s notice: no {DASH} {faults}"
+    p95 = "" if verdict.p95_s is None else f" (p95 {verdict.p95_s:.0f} s)"
+    parts = [f"{seconds:.0f} s: {'yes' if yes else 'no'}" for seconds, yes in verdict.notices[1:]]
+    first = f"survives a {shortest:.0f} s notice: {'yes' if verdict.notices[0][1] else 'no'}{p95}"
+    if verdict.ask_s is None:
+        return first
+    ask = f"so {verdict.ask_s:.0f} s are asked for where that can be chosen"
+    return f"{' · '.join([first, *parts])} {DASH} {ask}"
+
+
+def _fault_text(fault: DrillFault) -> str:
+    figure = fault.figure
+    steps = "steps" if figure is None else "1 step" if figure == 1 else f"{figure:,.0f} steps"
+    text = _FAULTS[fault.word].format(figure=figure or 0.0, steps=steps)
+    return f"{_MOMENTS[fault.moment]} {text}" if fault.moment else text
+
+
+def drill_sentence(verdict: DrillVerdict) -> str:
+    """The same as a sentence of the history."""
+    line = drill_line(verdict)
+    return f"{line[:1].upper()}{line[1:]}."
+
+
+def drill_state(drills: Drills, verdict: DrillVerdict | None) -> str:
+    """The line of a run's page: what its last drill showed, and whether one goes on."""
+    line = "not drilled yet" if verdict is None else drill_line(verdict)
+    return f"{line}; a drill is going on" if drills.launch_id else line

@@ -75,6 +75,8 @@ def submits(bed: Bed, ask: Asking) -> None:
     for path in ("", "/attempts", "/gates", "/teardown", "/login", "/events", "/cost", "/facts", "/spec", "/launch"):
         ask("GET", RUN + path)
         ask("GET", "/v1/runs/digits-9" + path)
+    ask("POST", RUN + "/drill")
+    ask("POST", "/v1/runs/digits-9/drill")
     ask("POST", RUN + "/gates/waivers", {"check": "notice", "reason": "saves are small"})
     ask("POST", RUN + "/gates/waivers", {"check": "approved", "reason": "hurry"})
     ask("POST", RUN + "/write-off", {"machine_id": "id-1", "reason": "the box burned"})
@@ -100,6 +102,7 @@ def ends(bed: Bed, ask: Asking) -> None:
     ask("POST", RUN + "/retry")
     bed.end("digits-7", Status.STOPPED)
     ask("POST", RUN + "/stop")
+    ask("POST", RUN + "/drill")
     ask("POST", "/v1/runs/digits-9/stop")
     ask("POST", RUN + "/resume", {"spec": {**SPEC, "limits": {"budget_usd": 50.0}}, "replace_spec": False})
     ask("POST", RUN + "/resume", {"spec": {**SPEC, "limits": {"budget_usd": 50.0}}, "replace_spec": True})

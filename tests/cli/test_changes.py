@@ -331,3 +331,26 @@ def test_disasters(api, spot) -> None:
         {"run_id": "digits-7", "notice_s": 5.0}, {"run_id": "digits-7"}, {"run_id": "digits-7"},
         {"zones": ["local-a", "local-b"], "for_s": 60.0}, {"zones": ["local-a"], "for_s": 0.0},
     ]  # fmt: skip
+
+
+def _drilled(verdict: "str | None", text: str, going_on: bool = False):
+    return {"going_on": going_on, "verdict": verdict, "text": text, "notices": [], "rounds": []}
+
+
+class TestDrill:
+    @pytest.mark.parametrize(("verdict", "code"), [("survives", 0), ("fails", 1), ("not_drilled", 1)])
+    def test_it_waits_for_the_verdict(self, api, spot, monkeypatch, verdict: str, code: int) -> None:
+        monkeypatch.setattr(control, "DRILL_POLL_S", 0.0)
+        going = a_run(status="running", drill=_drilled(None, "not drilled yet; a drill is going on", True))
+        over = a_run(status="running", drill=_drilled(verdict, "survives a 30 s notice: yes"))
+        api.respond("POST", "/v1/runs/digits-7/drill", going, 202)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", going, over)
+        ended = spot("drill", "digits-7", "--wait")
+        assert ended.code == code
+        assert "survives a 30 s notice: yes" in ended.err
+
+    def test_without_wait_it_only_orders_one(self, api, spot) -> None:
+        going = a_run(status="running", drill=_drilled(None, "not drilled yet; a drill is going on", True))
+        api.respond("POST", "/v1/runs/digits-7/drill", going, 202)
+        assert spot("drill", "digits-7").code == 0
+        assert [request.method for request in api.requests if request.path.endswith("/digits-7")] == []

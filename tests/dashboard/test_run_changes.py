@@ -45,7 +45,7 @@ def actions(looking: Looking) -> list[str]:
 def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(bed: Bed, looking: Looking) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    assert actions(looking) == ["Stop", "Change limits"]
+    assert actions(looking) == ["Stop", "Drill", "Change limits"]
     assert "No checkpoint is safe yet" in looking.page(f"{RUN}/stop").text
     bed.change("digits-7", files=Files(checkpoint_step=100))
     assert "Step 100 is safe already" in looking.page(f"{RUN}/stop").text
@@ -55,6 +55,19 @@ def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(bed
     assert bed.run("digits-7").stop is not None
     assert "The stop is recorded." in looking.page(f"{RUN}?did=stop").one(id="run-head").one(class_="notice").text
     assert actions(looking) == ["Change limits"]
+
+
+def test_a_training_is_drilled_and_the_page_has_the_line(bed: Bed, looking: Looking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    assert "steps since the newest checkpoint" in looking.page(f"{RUN}/drill").text
+    answer = sent(looking, f"{RUN}/drill", "Drill digits-7")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{RUN}?did=drill")
+    assert bed.run("digits-7").drills.launch_id == "1.1.1"
+    assert actions(looking) == ["Stop", "Change limits"], "one drill at a time"
+    assert "not drilled yet; a drill is going on" in looking.page(RUN).one(id="run-facts").text
+    bed.end("digits-7", Status.STOPPED)
+    assert "NOTHING_TO_DRILL" in looking.post(f"{RUN}/drill").text
 
 
 def test_the_notice_is_one_of_ours_whatever_the_address_says(bed: Bed, looking: Looking) -> None:

@@ -62,7 +62,10 @@ def test_every_word_is_a_known_kind(kind: EventKind, cause: str | None, last: bo
 def test_every_kind_can_be_told() -> None:
     causes = [None, *Cause]
     told = {
-        word(kind, cause=cause, **extra) for kind in K for cause in causes for extra in ({}, {AWAITING: "approval"})
+        word(kind, cause=cause, **extra)
+        for kind in K
+        for cause in causes
+        for extra in ({}, {AWAITING: "approval"}, {"verdict": "fails"})
     }
     assert KINDS.keys() - told == set(), "a kind that nothing is announced as"
 

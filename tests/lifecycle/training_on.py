@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from supervisor.contract import signs
+from supervisor.contract import drill, signs
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.contract.heartbeat import BEATS_OF_A_START, LEFT, PHASES, Beat, Exit, Pruned
-from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Drills, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import BEATS, MACHINES, NOT_READ, Absent, Observation, Seen, Unknown, World
-from supervisor.domain.policies import Knobs, Limits, Policy
+from supervisor.domain.policies import DrillPolicy, Knobs, Limits, Policy
 from supervisor.domain.run import Files, Moving, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, Status
 from tests.lifecycle.worlds import NOW, placement
@@ -173,6 +173,20 @@ def _is_throttled(chance: random.Random, it: Situation) -> Situation:
     return run, replace(it[1], beat=replace(seen, value=replace(seen.value, signs=text))), it[2]
 
 
+def _is_drilled(chance: random.Random, it: Situation) -> Situation:
+    """An order is open, taken or not; its drill is over; or the spec wants one."""
+    seen, pulse = it[1].beat, it[0].pulse
+    if not isinstance(seen, Seen) or pulse is None:
+        return it
+    state = chance.choice((drill.RUNNING, drill.OVER))
+    text = chance.choice(("", drill.encode(drill.Record(1, state, (drill.TRAINING,)))))
+    drills = Drills(number=1, launch_id=chance.choice(("", LAUNCH, "1.1.1")), ordered_at=NOW - 60)
+    wants = chance.choice((DrillPolicy(), DrillPolicy(at_start=True), DrillPolicy(every_s=60.0)))
+    run = replace(it[0], drills=drills, policy=replace(it[0].policy, drill=wants))
+    run = replace(run, pulse=replace(pulse, drill=chance.choice(("", text))))
+    return run, replace(it[1], beat=replace(seen, value=replace(seen.value, drill=text))), it[2]
+
+
 BATON = Baton(
     "supervisor-1", 1, None, Holder(2, LAUNCH, "id-2", False), Pointer(300, "p", ()), None, None
 )  # fmt: skip
@@ -208,6 +222,7 @@ CHANGES: tuple[Change, ...] = (
     _pulse(stall_polls=(9, 10, 11), progress_at=(None, NOW - 300)),
     _hangs,
     _is_throttled,
+    _is_drilled,
     _beat(launch_id=("1.1.1", "1.3.1")),
     _beat(phase=PHASES),
     _beat(sequence=(BEATS_OF_A_START + 3,)),

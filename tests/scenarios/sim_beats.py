@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from supervisor.agent.store.access import left_reason, new_stop_marker, superseded
 from supervisor.contract import baton as rules
-from supervisor.contract import beat_telemetry, heartbeat, runfiles
+from supervisor.contract import beat_telemetry, drill, heartbeat, runfiles
+from supervisor.contract.drill import Record, Round
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.recent_points import EVERY_S, RecentPoint, RecentPoints
 from supervisor.contract.stores.promise import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
@@ -31,6 +32,7 @@ class BeatSender:
         self._stop_generation: str | None = None
         self._sent: tuple[object, ...] = ()
         self._recent, self._noted_at = RecentPoints(), 0.0
+        self._drill = (0, 0.0)  # number of the newest drill, and when it is over
 
     @property
     def due(self) -> float:
@@ -81,7 +83,20 @@ class BeatSender:
             up_s=up_s,
             recent=self._recent.text(up_s),
             signs=agent.signs(),
+            drill=self._drilled(),
         )
+
+    def _drilled(self) -> str:
+        """A drill of a training that loses nothing."""
+        (number, over_at), step = self._drill, self._agent.step
+        if not number:
+            return ""
+        moments = drill.TRAINING, drill.AGAIN
+        if self._agent.reach.monotonic() < over_at:
+            return drill.encode(Record(number, moments=moments))
+        good = Round("", True, "", step, 4.0, False, step, 3.0, drill.STEPPED, step, 5.0, step + 1)
+        rounds = tuple(good._replace(moment=moment) for moment in moments)
+        return drill.encode(Record(number, drill.OVER, moments, rounds))
 
     def _note(self, step: int) -> None:
         """Note the points since the last beat, as an agent does while its training reports."""
@@ -111,6 +126,10 @@ class BeatSender:
                 agent.stand_down(left_reason(verdict))
                 return
             self.contact_at = now
+            order = baton.drill
+            is_ours = order is not None and order.launch_id == agent.launch_id and agent.plan.drill > 0
+            if order is not None and is_ours and order.number > self._drill[0]:
+                self._drill = order.number, now + agent.plan.drill
             consumed = (agent.job["stop_consumed"], baton.stop_consumed)
             marker = new_stop_marker(agent.reach.objects, agent.run_id, *consumed)
             if marker is not None:

@@ -30,6 +30,7 @@ class Plan:
     restore: float = 5.0
     finish: float = 5.0
     save: float = 1.0
+    drill: float = 180.0  # how long a drill takes; 0 = its agent knows no drills
     reports: bool = True
     push: bool = True
     carries: bool = True  # its beats carry recent points; False = an agent of an older build

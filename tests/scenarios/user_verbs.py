@@ -14,7 +14,16 @@ from supervisor.domain.callers import Caller
 from supervisor.ports.store import RunFilter
 from supervisor.services.machines.incidents import close_incident
 from supervisor.services.reading.teardown import offered_verbs
-from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, note_pull, retry, stop, write_off
+from supervisor.services.runs.actions import (
+    ApproveRequest,
+    WriteOffRequest,
+    approve,
+    drill,
+    note_pull,
+    retry,
+    stop,
+    write_off,
+)
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
@@ -114,6 +123,12 @@ def _watch(text: str) -> dict[str, object]:
     return {metric: {word: what or "alert" for word, _, what in pairs} for metric, pairs in wants.items()}
 
 
+def _drill(text: str) -> dict[str, object]:
+    """`start`, `6h` or `start+6h`."""
+    every = [word for word in text.split("+") if word != "start"]
+    return {"at_start": text.startswith("start"), **({"every": every[0]} if every else {})}
+
+
 def _list(text: str) -> list[str]:
     return text.split(",")
 
@@ -126,6 +141,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "watch": ("", "watch", _watch),
     "on_slow": ("", "on_slow", str),
     "on_resume_ignored": ("", "on_resume_ignored", str),
+    "drilled": ("", "drill", _drill),
     "on_success": ("", "on_success", str),
     "require_pull": ("", "require_pull", yes),
     "group": ("", "group", str),
@@ -251,7 +267,13 @@ def pull_results(stage: Stage, line: Line) -> None:
     change(stage.parts, run_id, note_pull(sha256, files, ACTOR))
 
 
+def drill_run(stage: Stage, line: Line) -> None:
+    """drill NAME"""
+    change(stage.parts, line.word(0, "a run id"), drill(ACTOR))
+
+
 VERBS = {
+    "drill": drill_run,
     "submit": submit_run,
     "plan": change_plan,
     "change": change_run,

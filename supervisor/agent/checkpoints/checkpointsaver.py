@@ -18,6 +18,7 @@ import itertools
 import logging
 import os
 import shutil
+import threading
 import time
 from typing import Callable, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
@@ -246,23 +247,34 @@ def _copy(source: str, target: str, may_link: bool) -> None:
 class CheckpointDuty:
     """The step of the checkpoint thread, which runs beside the command. In the last round, after the command's end,
     everything that is still new goes to the store. The step ends for good after that round, when the time for uploads
-    is over, and when the baton is lost."""
+    is over, and when the baton is lost.
+
+    A drill ends the command too, but not the duty: `flush` asks for such a round, and `flushed` is set after it. Who
+    changes the folder in between holds `lock`."""
 
     _last = False  # the command has ended
+    _flush = False
 
     def __init__(
         self, saver: CheckpointSaver, folder: CheckpointFolder, end_reasons: EndReasons, keeper: BatonKeeper
     ) -> None:
         self._saver, self._folder, self._end_reasons, self._keeper = saver, folder, end_reasons, keeper
+        self.lock, self.flushed = threading.Lock(), threading.Event()
 
     def finish(self) -> None:
         """The command has ended: one more round, in which no process writes any more."""
         self._last = True
 
+    def flush(self) -> None:
+        """The same, but the command will be started again."""
+        self.flushed.clear()
+        self._flush = True
+
     def step(self) -> Optional[float]:
-        last = self._last
+        last, flush = self._last, self._flush
         try:
-            self._saver.save_new(self._folder, time.monotonic(), last)
+            with self.lock:
+                self._saver.save_new(self._folder, time.monotonic(), last or flush)
         except GaveUp:
             _log.warning("the newest checkpoint could not be uploaded in time")
             return None
@@ -270,6 +282,9 @@ class CheckpointDuty:
             _log.warning("the baton is not ours any more: %s", error)
             self._end_reasons.add(self._keeper.lost_reason(), may_write=False)
             return None
+        if flush:
+            self._flush = False
+            self.flushed.set()
         return None if last else max(self._scan_s(), _SCAN_SHARE * self._folder.scan_s)
 
     def _scan_s(self) -> float:

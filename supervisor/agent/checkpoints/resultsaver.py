@@ -208,6 +208,18 @@ class ResultsSaver:
             name, reason = next(iter(self.lost.items()))
             self._note("%d of the results were not brought back; %s: %s" % (len(self.lost), name, reason))
 
+    def keep(self, aside: str) -> None:
+        """Move what is `lost` back from `aside`, where the folder was before it was restored on the same machine: a
+        file that is too large to be saved is not lost there. OSError."""
+        for name in list(self.lost):
+            source, target = os.path.join(aside, name), os.path.join(self._taker.folder.path, name)
+            if is_plain(name) and os.path.isfile(source):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(source, target)
+                del self.lost[name]
+                self._older.pop(name, None)
+                self._taker.saved = {other: kept for other, kept in self._taker.saved.items() if other != name}
+
     def _read(self, entry: FileEntry) -> Optional[SavedResults]:
         """None: it is missing, or differs from what was written."""
         path = os.path.join(self._incoming, "manifest.json")

@@ -189,6 +189,7 @@ class StoredBeats:
         end_reasons: EndReasons,
         orders: Optional[OrdersLook] = None,
     ) -> None:
+        self.order_drill: Callable[[int], None] = lambda number: None  # gets the number of an order for this launch
         self._job, self._store, self._keeper, self._orders = job, store, keeper, orders
         self._beat_state, self._end_reasons = beat_state, end_reasons
         self._key = runfiles.beat(job.run_id)
@@ -247,6 +248,8 @@ class StoredBeats:
             self._beat_state.update(stop_generation=marker)
             if self._end_reasons.ending is None:
                 self._end_reasons.add(heartbeat.STOPPED)
+        if baton.drill is not None and baton.drill.launch_id == self._job.launch_id:
+            self.order_drill(baton.drill.number)
         if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.SUPERSEDED)
         if self._orders is not None and self._end_reasons.ending is None:

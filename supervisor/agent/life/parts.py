@@ -76,6 +76,8 @@ class Parts:
     save_results_until: Optional[float] = None
     # None until the command is about to start.
     workplace: Optional[Workplace] = None
+    saved_at = 0.0  # monotonic: when the newest checkpoint was safe, or the command was started from it
+    ordered_drill = 0  # the number of the newest drill that was ordered
     scratch_base: Optional[str] = None  # its working folder, without links
     _notice_logged = False
     _orders: Optional[OrdersDuty] = None
@@ -192,6 +194,7 @@ class Parts:
         )
         stalls = HangWatch(job, self.beat_state, sources, time.monotonic)
         self.evidence.usual_s = lambda: stalls.usual_s
+        self.stored.order_drill = self._order_drill
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_loop = self._loop("facts", self.facts_duty.step)
@@ -331,7 +334,11 @@ class Parts:
         step, is_announced = self.progress.step_of(candidate.name), self.progress.announces(candidate.name)
         return self.metrics.held(step, None if is_announced else candidate.changed_at)
 
+    def _order_drill(self, number: int) -> None:
+        self.ordered_drill = number
+
     def _checkpoint_moved(self, step: int) -> None:
+        self.saved_at = time.monotonic()
         self.progress.saved(step)
         self.beat_state.update(checkpoint_step=step)
         self.series_duty.saved()

@@ -21,6 +21,7 @@ from typing import Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import Restorer
 from supervisor.agent.facts.start import mount_kind
+from supervisor.agent.life.drilling import Drilling
 from supervisor.agent.life.leaving import Leaving
 from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.life.setup import Setup, SetupFailed
@@ -50,6 +51,7 @@ class Supervision:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._leaving = Leaving(parts)
+        self._drilling = Drilling(parts, self._launch, self._read_reports)
 
     def run(self) -> None:
         """The whole attempt; returns when there is nothing left to do on this machine."""
@@ -68,6 +70,7 @@ class Supervision:
         try:
             try:
                 self._begin()
+                self._watch()
             except StandDown as refused:
                 _log.info("this agent must not run (%s)", refused.left)
                 parts.end_reasons.add(refused.left, may_write=False)
@@ -75,7 +78,7 @@ class Supervision:
                 _log.info("another agent got the baton: %s", refused)
                 parts.end_reasons.add(parts.keeper.lost_reason(), may_write=False)
             except GaveUp:
-                _log.info("there was a reason to end before the command was started")
+                _log.info("there was a reason to end while the command did not run")
             except Unfit as unfit:
                 self._leaving.unfit(unfit.left, str(unfit))
                 return
@@ -90,7 +93,6 @@ class Supervision:
                     raise
                 self._leaving.not_started(DISK_FULL, "this machine's disk is full: %s" % error)
                 return
-            self._watch()
             parts.end_orders()
             self._leaving.leave()
         except Exception as error:
@@ -110,6 +112,8 @@ class Supervision:
             retrier.call("taking the baton back", parts.keeper.change, take_back)
         baton = claim(parts.keeper, retrier, lambda text: parts.beat_state.note("claim", text))
         _log.info("holding the baton as %s", parts.machine_id)
+        if job.relaunched and baton.drill is not None:
+            self._drilling.ignore(baton.drill.number)
         parts.beat_state.update(phase=heartbeat.RESTORE)
         parts.store_loop.start()
         if parts.unfit is not None:
@@ -166,25 +170,17 @@ class Supervision:
         self._parts.notes.rejected(step, text)
 
     def _start(self, pointer: Optional[Pointer]) -> None:
-        parts, job, folder = self._parts, self._parts.job, self._parts.folder
+        parts = self._parts
         step = None if pointer is None else pointer.step
         _log.info("starting the command, %s", "from zero" if step is None else "resumed from step %d" % step)
         parts.entries.ignore_present()
         parts.results.snapshots.clear()
-        parts.progress.saved(step)
         parts.notes.restored(step)
-        parts.resume.restored(pointer, folder.checkpoints, mount_kind(folder.checkpoints))
+        parts.resume.restored(pointer, parts.folder.checkpoints, mount_kind(parts.folder.checkpoints))
         parts.series.resumed_from = step
-        workplace = parts.workplace = prepare(job, folder, parts.secrets, step)
-        hub = hub_folder(job)
-        if hub is not None:
-            workplace.env.setdefault("HF_HOME", hub)
-        workplace.env.update(tracker_env(workplace.env, job, folder, step))
-        workplace.env.update(mlflow_run(workplace.env, job, workplace.cwd))
-        parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
-        parts.surroundings.before(workplace.cwd, workplace.env)
-        parts.saving.begin()
-        parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
+        self._launch(step, first=True)
+        workplace = parts.workplace
+        assert workplace is not None
         parts.beat_state.update(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
         parts.snapshot_loop.start()
         parts.checkpoint_loop.start()
@@ -195,14 +191,33 @@ class Supervision:
         parts.facts_loop.start()
         parts.stall_loop.start()
 
+    def _launch(self, step: Optional[int], first: bool = False) -> None:
+        """Start the command, in the folders as they are now, resumed from that step. Raises NotStarted, OSError."""
+        parts, job, folder = self._parts, self._parts.job, self._parts.folder
+        parts.progress.saved(step)
+        parts.saved_at = time.monotonic()
+        workplace = parts.workplace = prepare(job, folder, parts.secrets, step)
+        hub = hub_folder(job)
+        if hub is not None:
+            workplace.env.setdefault("HF_HOME", hub)
+        workplace.env.update(tracker_env(workplace.env, job, folder, step))
+        workplace.env.update(mlflow_run(workplace.env, job, workplace.cwd))
+        if first:
+            parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
+            parts.surroundings.before(workplace.cwd, workplace.env)
+        parts.saving.begin()
+        parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
+
     def _watch(self) -> None:
-        """Until the command has ended."""
+        """Until the command has ended, and no drill starts it again. Raises what a drill raises."""
         parts = self._parts
         reports_due = 0.0
-        while parts.training.pid is not None and not parts.training.poll():
+        while parts.training.pid is not None and (not parts.training.poll() or self._drilling.goes_on()):
             ending = parts.check_end()
             if ending is not None:
                 self._end_command(ending)
+            else:
+                self._drilling.step()
             tick_s = TICK_S if ending is not None else max(TICK_S, TICK_SHARE * parts.training.ran_s)
             now = time.monotonic()
             if now >= reports_due:

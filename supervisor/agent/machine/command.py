@@ -72,6 +72,7 @@ class Training:
         self._monotonic = monotonic
         self._started_at = 0.0
         self._ended_at: Optional[float] = None
+        self._before_s = 0.0  # how long the command ran before its last start
         self._first_status: Optional[int] = None  # of the first process, which may end before its group
         self.pid: Optional[int] = None
         self.status: Optional[int] = None
@@ -91,6 +92,12 @@ class Training:
                 self.pid = spawn(path, arguments, env, output)
             except (OSError, ValueError) as error:
                 raise NotStarted(NOT_STARTED, "%s cannot be run: %s" % (arguments[0], error)) from None
+
+    def reset(self) -> None:
+        """It has ended, and will be started again."""
+        self._before_s = self.ran_s
+        self.pid = self.status = self._first_status = self._ended_at = None
+        self.sent = set()
 
     def poll(self) -> bool:
         """True when it has ended."""
@@ -117,12 +124,19 @@ class Training:
             os.killpg(self.pid, number)
             os.killpg(self.pid, signal.SIGCONT)
 
+    def freeze(self) -> None:
+        """Stop its whole group, until the next signal continues it."""
+        if self.pid is not None and self.status is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGSTOP)
+
     @property
     def ran_s(self) -> float:
-        """From its start to its end, or until now."""
+        """From its start to its end, or until now; all its starts together."""
         if self.pid is None:
-            return 0.0
-        return (self._monotonic() if self._ended_at is None else self._ended_at) - self._started_at
+            return self._before_s
+        end = self._monotonic() if self._ended_at is None else self._ended_at
+        return self._before_s + end - self._started_at
 
 
 @contextmanager

@@ -245,6 +245,7 @@ class MachineFolder:
         self.moments = os.path.join(work, "moments")  # copies of results, until they are saved
         self.incoming = os.path.join(work, "incoming")  # of results that are restored
         self.readback = os.path.join(work, "readback")  # made where results are checked by loading them
+        self.aside = os.path.join(work, "aside")  # what a drill has replaced, until the command has resumed
         self.threads = os.path.join(work, "threads")
         self.kept = os.environ.get("SPOT_KEEP_DIR") or os.path.join(self.root, "kept")  # stays as long as the disk
         self.progress = os.path.join(work, "progress.jsonl")

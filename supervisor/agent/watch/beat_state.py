@@ -17,9 +17,21 @@ from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import Identity
 from supervisor.contract import signs
-from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat, Guess, is_metric_name, is_number
+from supervisor.contract.heartbeat import (
+    BOOT,
+    CHECKPOINT,
+    EVALUATION,
+    MAX_METRICS,
+    MAX_TEXT,
+    TRAINING,
+    Beat,
+    Guess,
+    is_metric_name,
+    is_number,
+)
 from supervisor.contract.recent_points import RecentPoint, RecentPoints
 
+IN_TRAINING = (TRAINING, CHECKPOINT, EVALUATION)
 URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
 _TEXT_BYTES = 1200  # as JSON; two texts and the metrics must fit into heartbeat.MAX_BYTES
 _METRICS_BYTES = 3000
@@ -41,6 +53,7 @@ class BeatState:
         self._more_signs: Callable[[], Mapping[str, Any]] = dict
         self._guess: Callable[[], Optional[Guess]] = lambda: None
         self._recent = RecentPoints()
+        self.held_phase: Optional[str] = None  # while a drill goes on, whatever phase the command is in
         self._beat = Beat(
             run_id=job.run_id,
             attempt=job.attempt,
@@ -72,6 +85,8 @@ class BeatState:
         """New values of the beat's fields."""
         if "metrics" in changes:
             changes["metrics"] = fit_metrics(self._masker.json(changes["metrics"]))
+        if self.held_phase is not None and changes.get("phase") in IN_TRAINING:  # of the command
+            changes["phase"] = self.held_phase
         with self._lock:
             before = self._beat
             self._beat = beat = replace(before, **changes)

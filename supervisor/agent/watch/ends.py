@@ -30,6 +30,7 @@ from supervisor.agent.store.googleapi import MetadataServer
 from supervisor.agent.store.httpclient import Unreachable
 from supervisor.agent.watch.beat_state import fit_text
 from supervisor.contract import heartbeat
+from supervisor.contract.drill import notice_times
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.logs.beginning import NEAR_LINES, beginning
 from supervisor.contract.logs.matcher import patterns_of, scan
@@ -38,9 +39,7 @@ from supervisor.contract.signs import CASCADE, TEARDOWN
 SUPERSEDED_GRACE_S = 30.0  # the next agent is waiting
 LOST_GRACE_S = 5.0  # nothing that the command still does can be saved
 SAVE_S = 600.0  # how long uploads may continue after a stop; the supervisor closes the baton when it has waited enough
-NOTICE_SHARE = 0.4  # of a short notice that is reserved for the upload
 POINTER_S = 1.5  # of the time for uploads, reserved for moving the baton
-LAST_BEAT_S = 0.5  # of a notice, reserved for the last beat
 SIGNAL = "signal"  # values of notice_from: USR1 announces the end, or TERM itself does
 TERM = "term"
 EARLY_S = 90.0  # a signal that announces the time limit may come so early
@@ -160,10 +159,8 @@ class EndReasons:
             self._end_within(heartbeat.STOPPED, SHUTDOWN_S)
 
     def _end_within(self, reason: str, left_s: float) -> None:
-        now = self._monotonic()
-        reserve_s = min(self._job.upload_reserve_s, left_s * NOTICE_SHARE)
-        save_until = now + max(0.0, left_s - LAST_BEAT_S)
-        self._shorten(Ending(reason, now + left_s - reserve_s, save_until))
+        now, times = self._monotonic(), notice_times(left_s, self._job.upload_reserve_s)
+        self._shorten(Ending(reason, now + times.kill_s, now + times.save_s))
 
     def _shorten(self, new: Ending) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ A loss, or a watched metric, that has exactly one value in SAME reports over SAM
 Words of CONSTANT in a name say that this is as it should be: an evaluation's value is repeated until the next one, a
 scale or a rate may never change.
 
-Nothing here ends a command.
+Nothing here ends a command. `Reports` compares what it reported before a drill with its first report after the restore.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ import re
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.watch.rhythm import median
-from supervisor.contract.heartbeat import is_metric_name
+from supervisor.contract.drill import Round
+from supervisor.contract.heartbeat import is_metric_name, is_number
 from supervisor.contract.signs import FLAT, INF, INF_STAYS, NAN, NAN_STAYS, SPIKE, ZERO, OddMetric
 
 POINTS, LEAST, FACTOR, ABOVE_LARGEST = 50, 20, 10.0, 2.0
@@ -185,7 +186,7 @@ class MetricWatch:
         if SPIKE not in self._watched.get(name, {}):
             return
         points = self._points.setdefault(name, deque(maxlen=POINTS))
-        if (name, SPIKE) not in self._odd and _jumps(value, points):
+        if (name, SPIKE) not in self._odd and jumps(value, points):
             usual = median(points)
             self._odd[name, SPIKE] = OddMetric(name, SPIKE, step, self._up_s(), before=usual, value=value)
         points.append(abs(value))
@@ -214,8 +215,8 @@ class MetricWatch:
 _LAST = {NAN_STAYS: 0, INF_STAYS: 0, FLAT: 2, ZERO: 2}
 
 
-def _jumps(value: float, points: Deque[float]) -> bool:
-    """`points`: magnitudes."""
+def jumps(value: float, points: Deque[float]) -> bool:
+    """`points`: magnitudes. False where there are fewer than LEAST."""
     usual = median(points) if len(points) >= LEAST else 0.0
     return usual > 0 and abs(value) > max(FACTOR * usual, ABOVE_LARGEST * max(points))
 
@@ -242,3 +243,95 @@ def _number(value: object) -> Optional[float]:
         return float(value)
     except OverflowError:  # a whole number without a bound
         return math.inf
+
+
+# --- before and after a restart -------------------------------------------------------------------------------------
+
+POSITION = "data_position"  # the metric that says how many samples are used up, over all epochs
+
+
+class First(NamedTuple):
+    step: int
+    metrics: object
+    at: float
+
+
+class Reports:
+    """The last reports of the training. `first`: the first one since the command was started again."""
+
+    def __init__(self) -> None:
+        self._last: Deque[Tuple[int, object]] = deque(maxlen=POINTS)
+        self._waits = False
+        self.first: Optional[First] = None
+
+    def add(self, step: int, metrics: object, nonfinite: object) -> None:
+        if self._waits:
+            if self.first is None:
+                self.first = First(step, metrics, time.monotonic())
+            return
+        self._last.append((step, metrics))
+
+    def wait(self) -> None:
+        """The command is started again: what comes next is compared with what is here."""
+        self._waits, self.first = True, None
+
+    def go_on(self) -> None:
+        """What was done over again counts no more."""
+        first, self._waits = self.first, False
+        if first is not None:
+            kept = [(step, metrics) for step, metrics in self._last if step < first.step]
+            self._last = deque([*kept, (first.step, first.metrics)], maxlen=POINTS)
+            self.first = None
+
+    @property
+    def seen(self) -> bool:
+        """Enough for the usual distance between two reports."""
+        return len(self._last) > 1
+
+    @property
+    def stride(self) -> int:
+        steps = [step for step, _ in self._last]
+        return min((after - before for before, after in zip(steps, steps[1:]) if after > before), default=1)
+
+    def compared(self, restored: Optional[int]) -> Round:
+        """A round with what these reports and the first one after the restore show."""
+        first = self.first
+        assert first is not None
+        losses = [loss for loss in (_loss(metrics) for _, metrics in self._last) if loss is not None]
+        after = _loss(first.metrics)
+        has_jumped = after is not None and jumps(after, deque(map(abs, losses)))
+        return Round(
+            moment="",
+            first=first.step,
+            stride=self.stride,
+            loss_before=losses[-1] if losses else None,
+            loss_after=after,
+            loss_jumped=has_jumped,
+            data_off=self._data_off(first),
+        )
+
+    def _data_off(self, first: First) -> Optional[float]:
+        """How far its data position is from the one that follows from those before; None where that cannot be said."""
+        points = [(step, _metric(metrics, POSITION)) for step, metrics in self._last]
+        positions = [(step, position) for step, position in points if position is not None]
+        position = _metric(first.metrics, POSITION)
+        if position is None or len(positions) < 2:
+            return None
+        same = [before for step, before in positions if step == first.step]
+        if same:
+            return position - same[-1]
+        rates = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(positions, positions[1:]) if b[0] > a[0]}
+        if len(rates) != 1:
+            return None
+        last_step, last = positions[-1]
+        return position - (last + (first.step - last_step) * rates.pop())
+
+
+def _metric(metrics: object, name: str) -> Optional[float]:
+    value: Any = metrics.get(name) if isinstance(metrics, dict) else None
+    return float(value) if is_number(value) else None
+
+
+def _loss(metrics: object) -> Optional[float]:
+    names = [name for name in metrics if isinstance(name, str) and "loss" in name] if isinstance(metrics, dict) else []
+    return _metric(metrics, "loss" if "loss" in names else next(iter(names), "loss"))

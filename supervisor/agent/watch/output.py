@@ -23,7 +23,7 @@ import os
 import re
 import time
 from collections import OrderedDict, deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
@@ -252,7 +252,8 @@ class Progress:
         saving: Optional[SaveClock] = None,
     ) -> None:
         """The last four are given each report."""
-        self._takers = [taker.add for taker in (metrics, series, resume, saving) if taker is not None]
+        takers = [taker for taker in (metrics, series, resume, saving) if taker is not None]
+        self._takers: List[Callable[[int, object, object], None]] = [taker.add for taker in takers]
         self._tail = LineTail(path)
         self._report = report
         self._monotonic = monotonic
@@ -260,6 +261,7 @@ class Progress:
         self._saved_step = -1
         self._pace = Pace()
         self._bad = 0
+        self.phases: Set[str] = set()  # those that the training has named
         self.first_step: Optional[int] = None
         self.step: Optional[int] = None
         self.total: Optional[int] = None
@@ -295,6 +297,10 @@ class Progress:
             self._report(**changes)
         return self._tail.read_bytes > before
 
+    def follow(self, take: Callable[[int, object, object], None]) -> None:
+        """`take` gets the step, the metrics and the metrics that are not finite of each report."""
+        self._takers.append(take)
+
     def step_of(self, name: str) -> int:
         """The step of a checkpoint: the announced one, else the last integer in its name, else the last reported step.
         Without any reported step checkpoints are counted."""
@@ -309,12 +315,16 @@ class Progress:
         """The step of the newest checkpoint in the store; None = there is none."""
         self._saved_step = -1 if step is None else step
 
+    @property
+    def saved_step(self) -> Optional[int]:
+        return self._saved_step if self._saved_step >= 0 else None
+
     def _read(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """New values for the beat; None when the line is no report."""
         if "checkpoint" in data:
             return self._read_checkpoint(data)
         if "phase" in data:
-            return {"phase": data["phase"]} if data["phase"] in PHASES else None
+            return self._read_phase(data["phase"])
         step: Any = data.get("step")
         total: Any = data.get("total")
         if not is_count(step) or not (total is None or is_count(total)):
@@ -337,6 +347,12 @@ class Progress:
         self._pace.add(self._monotonic(), step)
         changes["steps_per_s"] = self._pace.steps_per_s()
         return changes
+
+    def _read_phase(self, phase: Any) -> Optional[Dict[str, Any]]:
+        if phase not in PHASES:
+            return None
+        self.phases.add(phase)
+        return {"phase": phase}
 
     def _read_checkpoint(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         name: Any = data["checkpoint"]

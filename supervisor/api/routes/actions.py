@@ -1,5 +1,5 @@
-"""Actions on existing runs: stop, resume, retry, approve, change, purge; stop and resume also on all runs of a filter;
-commands that run beside a training.
+"""Actions on existing runs: stop, resume, retry, drill, approve, change, purge; stop and resume also on all runs of a
+filter; commands that run beside a training.
 
 The status is 202 where the loop has work to do, and 200 where nothing changes. A change of labels, limits or zones
 names the version of the run that the client has seen, and is refused when the run has changed since.
@@ -44,6 +44,7 @@ from supervisor.services.runs.actions import (
     WriteOffRequest,
     approve,
     delete_kept,
+    drill,
     retry,
     stop,
     write_off,
@@ -129,6 +130,19 @@ async def retry_run(request: Request, run_id: str) -> Response:
 async def delete_kept_machine(request: Request, run_id: str) -> Response:
     """Delete the machine that the run keeps switched off. A live run goes on from its checkpoint on a new one."""
     return await _acted(request, run_id, delete_kept(caller_of(request)), None)
+
+
+@routes.on(
+    "POST /v1/runs/{run_id}/drill",
+    Scope.WRITE,
+    {202: RunJson},
+    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_DRILL",
+    **WITH_KEY,
+)
+async def drill_run(request: Request, run_id: str) -> Response:
+    """Drill the training: as at a preemption notice it is asked to leave, saved, restored on the same machine, and
+    measured. `drill` of the run has the result. While one goes on, a repeat changes nothing."""
+    return await _acted(request, run_id, drill(caller_of(request)), None)
 
 
 @routes.on(

@@ -249,6 +249,14 @@ class MetricWatch(Strict):
         return self
 
 
+class DrillSpec(Strict):
+    """When the training is drilled by itself. `at_start`: once it trains. `every`: so long after the last drill, such
+    as 12h."""
+
+    at_start: bool = False
+    every: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,4}[mhd]$", max_length=6)] | None = None
+
+
 def _printable(name: str) -> str:
     if not name.isprintable():
         raise ValueError("has characters that cannot be printed")
@@ -345,6 +353,7 @@ class RunSpec(Strict):
             "that pays for the restart. `off`: it only gets the hint"
         ),
     ] = "off"
+    drill: DrillSpec = DrillSpec()
     on_success: Literal["release", "keep", "ask"] = "release"
     on_failure: Literal["release", "keep"] = "release"
     keep_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None

@@ -1,4 +1,4 @@
-"""stop, resume, retry, approve, purge: the commands that end a run, restart it or give up what it holds.
+"""stop, resume, retry, drill, approve, purge: the commands that end a run, restart it or give up what it holds.
 
 stop and resume also take filters instead of a run. They first ask the supervisor which runs match, then the user, and
 then send page after page. The first page carries the number of matches that the user saw: where it differs by then, the
@@ -27,6 +27,7 @@ from supervisor.wording.figures import count, money, plural
 
 NAMES_SHOWN = 5
 POLL_S = 0.5  # while a run is stopping
+DRILL_POLL_S = 2.0
 PURGE_POLL_S = 5.0
 PURGE_STUCK_S = 60.0  # a purge that deletes no file for so long was cut off
 
@@ -199,6 +200,33 @@ def retry(client: Client, form: str, run_id: str | None) -> None:
     name = choose_run(client, run_id)
     show_run(client.post(run_path(name, "retry"), {}), form)
     suggest(f"spot watch {name}")
+
+
+@click.command()
+@run_argument
+@click.option("--wait", is_flag=True, help="Wait for the verdict; exit 1 unless the run survives a notice.")
+@output_options
+def drill(*, client: Client, form: str, run_id: str | None, wait: bool) -> None:
+    """Prove that a training survives a preemption notice, before the first one.
+
+    It is asked to leave as at a real notice, in each phase that it knows and twice in a row; its save is uploaded,
+    restored on the same machine and measured. No machine is requested, and no attempt ends.
+    """
+    name = choose_run(client, run_id)
+    run = client.post(run_path(name, "drill"), {})
+    if not wait:
+        show_run(run, form)
+        suggest(f"spot show {name}")
+        return
+    note(f"A drill of {name} goes on. Ctrl-C leaves; the drill continues.")
+    with output.detaching(f"Left; the drill of {name} continues: spot show {name}"):
+        while run["drill"]["going_on"] and run["status"] not in TERMINAL:
+            time.sleep(DRILL_POLL_S)
+            run = client.patiently(lambda: client.get(run_path(name)))
+    show_run(run, form)
+    note(safe(run["drill"]["text"]))
+    if run["drill"]["verdict"] != "survives":
+        raise click.exceptions.Exit(FAILED)
 
 
 @click.command()

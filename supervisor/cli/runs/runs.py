@@ -177,7 +177,14 @@ def run_sections(run: Json, attempts: list[Json]) -> list[str]:
     table = views.attempt_lines(attempts)
     return [
         views.headline(run),
-        *paragraphs([safe(run["status_text"]), *sections.telemetry_lines(run), *sections.image_lines(run)]),
+        *paragraphs(
+            [
+                safe(run["status_text"]),
+                *sections.telemetry_lines(run),
+                *sections.image_lines(run),
+                *sections.drill_lines(run),
+            ]
+        ),
         *(["", *table] if table else []),
         *paragraphs([*sections.machine_lines(attempts), *sections.account_lines(run), *sections.code_lines(attempts)]),
         *paragraphs([*sections.beat_lines(run), *sections.files_lines(run)]),

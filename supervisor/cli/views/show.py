@@ -110,6 +110,11 @@ def _troubles(gpus: Sequence[Json], cgroup: Json) -> list[str]:
     return troubles
 
 
+def drill_lines(run: Json) -> list[str]:
+    """`drill: survives a 30 s notice: yes (p95 12 s)`."""
+    return [f"drill: {safe(run['drill']['text'])}"] if run.get("drill") else []
+
+
 def image_lines(run: Json) -> list[str]:
     """`image train:1 = sha256:…, the same in every attempt`."""
     image = run.get("image")

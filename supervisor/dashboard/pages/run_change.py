@@ -44,7 +44,7 @@ LIMITS = (
     Limit("max_attempts", "Attempts at most", "failures; preemptions do not count; empty: as in the settings", "int"),
     Limit("wait_for_capacity_s", "Wait for capacity at most, s", "then the run fails; empty: as in the settings"),
 )
-ACTIONS = ("stop", "resume", "retry", "approve", "change", "purge")
+ACTIONS = ("stop", "resume", "retry", "drill", "approve", "change", "purge")
 ZONES = "zones"
 NOTHING: Form = {}
 WITHIN_S = 10.0  # no further request to the API starts after this

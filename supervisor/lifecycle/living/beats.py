@@ -90,6 +90,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         guess=beat.guess,
         hang_at=hang_at,
         hang_looks=hang_looks,
+        drill=beat.drill,
     )
 
 

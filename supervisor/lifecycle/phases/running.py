@@ -13,12 +13,13 @@ from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BEATS, Absent, Observation, Seen, World
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decision import Decision, after_events, moved, new_event, unchanged
+from supervisor.lifecycle.decision import Decision, after_events, moved, new_event
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat, with_ignored_resume
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
+from supervisor.lifecycle.living.drilling import follow_drill
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
@@ -61,8 +62,9 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
             Cause.SUPERSEDED, why, machines.readings(obs), overlap_s=world.knobs.notice_overlap_s, avoid_zone=True
         )
         return after_events(events, end_attempt(run, end, world, now))
+    run, drilled, orders = follow_drill(run, beat if _is_up(obs, world) else None, now)
     after = replace(run, hold="") if run.hold and isinstance(obs.machine, Seen) else run
-    return after_events(events, unchanged(after, check_after=next_limit_at(run, now)))
+    return after_events((*events, *drilled), Decision(after, actions=orders, check_after=next_limit_at(run, now)))
 
 
 def _is_up(obs: Observation, world: World) -> bool:

@@ -18,6 +18,7 @@ from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.machines import STOPPING_STATES
 from supervisor.lifecycle.events.warnings import with_warnings
 from supervisor.lifecycle.living.beats import restart, with_beat
+from supervisor.lifecycle.living.drilling import is_drilling, is_due
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.moving import may_move
 from supervisor.lifecycle.offers.choosing import lacks
@@ -36,12 +37,13 @@ def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision 
         and _phase_is_as_before(attempt, run.pulse, beat)
         and _checkpoints_are_as_before(obs, beat)
         and not may_move(run, beat)
+        and not is_drilling(run, beat)
     ):
         return None
     if beat.signs != (run.pulse.signs if run.pulse is not None else ""):
         return None
     after = with_beat(run, obs, world, now)
-    if after.pulse is None or not _is_in_time(after, after.pulse, world, now):
+    if after.pulse is None or not _is_in_time(after, after.pulse, world, now) or is_due(after, now):
         return None
     limits, before = run.policy.limits, run.pulse
     check_after = next_limit_at(after, now) if _has_limits(limits) else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from supervisor.contract.baton import BatonRefused
+from supervisor.contract.drill import DrillOrder
 from supervisor.domain.actions import (
     Action,
     AskAgentToStop,
@@ -25,6 +26,7 @@ from supervisor.domain.actions import (
     KeepEvidence,
     Launch,
     MarkHolderGone,
+    OrderDrill,
     PinImage,
     PublishCheckpoint,
     ReadMeter,
@@ -213,6 +215,8 @@ class Actor:
                 self._launcher.pin(run, action)
             case MarkHolderGone():
                 batonwork.mark_holder_gone(self.objects, run.run_id, action.launch_id)
+            case OrderDrill():
+                batonwork.order_drill(self.objects, run.run_id, DrillOrder(action.launch_id, action.number))
             case CloseBaton():
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
             case ForgetHome():

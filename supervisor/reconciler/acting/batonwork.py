@@ -9,6 +9,7 @@ from collections.abc import Callable
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, BatonRefused
+from supervisor.contract.drill import DrillOrder
 from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 
@@ -64,6 +65,10 @@ def raise_next(
 
 def mark_holder_gone(objects: ObjectStore, run_id: str, launch_id: str) -> None:
     change(objects, run_id, lambda baton: baton and batons.mark_holder_gone(baton, launch_id))
+
+
+def order_drill(objects: ObjectStore, run_id: str, order: DrillOrder) -> None:
+    change(objects, run_id, lambda baton: baton and batons.order_drill(baton, order))
 
 
 def close(objects: ObjectStore, run: Run, reason: str, supervisor_id: str) -> bool:

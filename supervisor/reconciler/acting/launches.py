@@ -24,6 +24,7 @@ from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Sent, Unknown
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.lifecycle.living.drilling import asked_notice_s
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import Homes, ObjectStore
 from supervisor.ports.provider import (
@@ -248,6 +249,7 @@ def launch_request(
         image=run.image.digest or run.policy.image,
         secrets=spec.get("secrets") or {},
         checkpoint_s=run.files.checkpoint_s,
+        notice_s=asked_notice_s(run) or 0.0,
         timed_out=run.counters.timed_out,
         out_of_memory=run.counters.out_of_memory,
         memory_bytes=run.counters.memory_bytes,

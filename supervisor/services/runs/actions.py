@@ -1,4 +1,5 @@
-"""Actions on a live run: stop it, retry its launch now, approve its teardown, record that its results were pulled.
+"""Actions on a live run: stop it, retry its launch now, drill its training, approve its teardown, record that its
+results were pulled.
 
 An action is written to the row at once; the loop does the rest, including the .stop marker (RULES section 5).
 
@@ -23,6 +24,7 @@ from supervisor.domain.errors import (
     ApprovalMismatch,
     NothingKept,
     NothingToApprove,
+    NothingToDrill,
     NothingToRetry,
     PullMismatch,
     PullRequired,
@@ -35,6 +37,7 @@ from supervisor.domain.run import Approval, Run, StopRequest, Waiting, WriteOff
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.decision import moved
 from supervisor.lifecycle.ending.keeping import give_up
+from supervisor.lifecycle.living.drilling import ordered
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.ports.provider import ProviderUnavailable, Responded
@@ -97,6 +100,24 @@ def delete_kept(caller: Caller) -> Action:
         return replace(after, next_at=None), caller.changed(EventKind.MACHINE_KEPT, text, *values)
 
     return Action(update, "nothing was deleted")
+
+
+def drill(caller: Caller) -> Action:
+    """Changes nothing while a drill of this attempt goes on. Raises NothingToDrill."""
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        attempt = run.live_attempt
+        if run.status != Status.RUNNING or run.stop is not None or attempt is None or attempt.training_at is None:
+            why = "it is being stopped" if run.stop is not None and not run.terminal else "no training of it runs now"
+            text = f"{run.run_id} is {run.status}: {why}. Nothing was drilled."
+            raise NothingToDrill(text, {"run_id": run.run_id, "status": run.status})
+        if run.drills.launch_id == attempt.launch_id:
+            return None
+        after = ordered(run, caller.actor, now)
+        data = {"number": after.drills.number}
+        return after, caller.event(EventKind.DRILL_ORDERED, f"{caller.actor} ordered a drill.", data)
+
+    return Action(update, "no drill was ordered")
 
 
 def _end_cooldowns(parts: Parts, run: Run, now: float) -> None:

@@ -224,6 +224,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         on_resume_ignored=spec.get("on_resume_ignored", policies.STOP),
         on_slow=spec.get("on_slow", "off"),
         keep=_keep_rule(spec),
+        drill=_drill(spec.get("drill", {})),
         watch=tuple(policies.MetricRule(name, **wants) for name, wants in spec.get("watch", {}).items()),
     )
 
@@ -257,6 +258,13 @@ def _check_keep(spec: Spec, parts: Parts, names: Sequence[str]) -> None:
 
 def _result(rule: Mapping[str, Any]) -> ResultRule:
     return ResultRule(rule["path"], rule.get("min_count", 1), rule.get("verify", ""))
+
+
+def _drill(drill: Mapping[str, Any]) -> policies.DrillPolicy:
+    every = drill.get("every") or ""
+    units_s = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+    every_s = int(every[:-1]) * units_s[every[-1]] if every else None
+    return policies.DrillPolicy(drill.get("at_start", False), every_s)
 
 
 def _check_deadline(limits: Limits, now: float) -> None:

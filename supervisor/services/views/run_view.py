@@ -15,12 +15,15 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.contract import drill
+from supervisor.contract.drill import Round
+from supervisor.domain.attempt import Attempt, Drills, Pulse
 from supervisor.domain.machines import Placement
 from supervisor.domain.run import Outcome, Run, run_cost_usd, run_on_demand_usd
+from supervisor.lifecycle.living.drilling import verdict_of
 from supervisor.services.views import formats
 from supervisor.services.views.formats import usd
-from supervisor.wording.forecast import eta_s, live_pulse, needs_person, shown_progress
+from supervisor.wording.forecast import drill_state, eta_s, live_pulse, needs_person, shown_progress
 from supervisor.wording.run import next_action, status_text
 
 GpuOf = Callable[[Placement], str | None]  # Parts.gpu
@@ -108,6 +111,46 @@ class StopShown(TypedDict):
     at: formats.Time
 
 
+class NoticeShown(TypedDict):
+    notice_s: float
+    survives: bool
+
+
+class RoundShown(TypedDict):
+    """One notice of the drill. `moment`: training, again (the second time in a row), warm_up, evaluation, checkpoint.
+    `why_not`: why it does not count, null: it does. `lost_steps`: done and not saved. `first_step`: the first one after
+    the restore. `data_off`: samples between the reported and the expected data position, null: not reported."""
+
+    moment: str
+    delivered: bool
+    why_not: str | None
+    step: int | None
+    save_s: float | None
+    upload_s: float | None
+    lost_steps: int | None
+    restored_step: int | None
+    first_step: int | None
+    first_step_s: float | None
+    loss_before: float | None
+    loss_after: float | None
+    data_off: float | None
+
+
+class DrillShown(TypedDict):
+    """`going_on`: a drill is ordered and not over. `verdict`: survives, fails, not_drilled; null: no drill is over yet.
+    `text`: the same in one line. `notices`: which notices it survives; empty: not known. `p95_s`: what leaving, saving
+    and an upload on its way need. `ask_s`: the notice that a platform is asked for, null: its own."""
+
+    going_on: bool
+    verdict: str | None
+    text: str
+    notices: Sequence[NoticeShown]
+    p95_s: float | None
+    ask_s: float | None
+    drilled_at: formats.Time | None
+    rounds: Sequence[RoundShown]
+
+
 class RunJson(TypedDict):
     """`machine_id`, `price_usd_per_h`: of the machine, until it is known gone. `attempt`: number of the newest."""
 
@@ -138,6 +181,7 @@ class RunJson(TypedDict):
     kept_until: formats.Time | None
     stop: StopShown | None
     image: ImageShown | None
+    drill: DrillShown | None
     group: str | None
     max_parallel: int | None
     labels: Mapping[str, str]
@@ -187,6 +231,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "kept_until": formats.maybe_time(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": formats.time_text(run.stop.at)},
         "image": _image(run),
+        "drill": _drill(run.drills) if run.drills.number else None,
         "group": run.policy.group or None,
         "max_parallel": run.policy.max_parallel,
         "labels": labels,
@@ -205,6 +250,39 @@ def _image(run: Run) -> ImageShown | None:
         "digest": run.image.digest or None,
         "pinned": run.image.digest != "",
         "follow_tag": run.policy.follow_tag,
+    }
+
+
+def _drill(drills: Drills) -> DrillShown:
+    verdict, record = verdict_of(drills), drill.decode(drills.record)
+    return {
+        "going_on": drills.launch_id != "",
+        "verdict": None if verdict is None else verdict.word,
+        "text": drill_state(drills, verdict),
+        "notices": [{"notice_s": length, "survives": yes} for length, yes in (verdict.notices if verdict else ())],
+        "p95_s": None if verdict is None or verdict.p95_s is None else round(verdict.p95_s, 1),
+        "ask_s": None if verdict is None else verdict.ask_s,
+        "drilled_at": formats.maybe_time(drills.drilled_at),
+        "rounds": [] if record is None else [*map(_round, record.rounds)],
+    }
+
+
+def _round(each: Round) -> RoundShown:
+    lost = None if each.step is None or not each.delivered else max(0, each.step - (each.saved or 0))
+    return {
+        "moment": each.moment,
+        "delivered": each.delivered,
+        "why_not": each.why or None,
+        "step": each.step,
+        "save_s": each.leave_s,
+        "upload_s": each.upload_s,
+        "lost_steps": lost,
+        "restored_step": each.restored,
+        "first_step": each.first,
+        "first_step_s": each.start_s,
+        "loss_before": each.loss_before,
+        "loss_after": each.loss_after,
+        "data_off": each.data_off,
     }
 
 

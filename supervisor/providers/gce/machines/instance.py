@@ -33,11 +33,13 @@ from supervisor.domain.machines import (
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, SecretRefused
 from supervisor.providers.gce.config import SCOPE, STORAGE_SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
+from supervisor.providers.gce.settings import NOTICES_S
 
 PARTS = ("startup.sh", "startup_machine.sh", "startup_container.sh")
 VALUE_MAX = 262_144  # bytes of one metadata value, by the discovery document
 TOTAL_MAX = 524_288  # bytes of all keys and values must be less than this
 RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google accepts
+OWN_S = 30.0  # from a preemption without any notice to its end, at best
 FIRST_SEQUENCE = 100  # the start-up script's own beats have the numbers 1 to 99
 NAME_MAX = 63  # characters of a name
 SECRET_FORM = "gcp:projects/PROJECT/secrets/NAME/versions/NUMBER (or latest)"  # noqa: S105
@@ -167,9 +169,17 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
         "automaticRestart": False,
         "maxRunDuration": {"seconds": str(int(min(longest, max(shortest, request.machine_max_s))))},
     }
-    if spot and config.notice_s:
-        scheduling["preemptionNoticeDuration"] = {"seconds": str(config.notice_s)}
+    notice_s = _notice_s(config, request)
+    if notice_s:
+        scheduling["preemptionNoticeDuration"] = {"seconds": str(notice_s)}
     return scheduling
+
+
+def _notice_s(config: GceConfig, request: LaunchRequest) -> int:
+    """Before the shutdown, which gives OWN_S at best: as in the settings, or what the run's drills ask for."""
+    if not request.placement.spot:
+        return 0
+    return max(NOTICES_S) if request.notice_s > OWN_S else config.notice_s
 
 
 def _disks(config: GceConfig, request: LaunchRequest, shape: Shape) -> list[dict[str, Any]]:
@@ -287,7 +297,7 @@ def _job(config: GceConfig, request: LaunchRequest, shape: Shape) -> tuple[str, 
         "secret_refs": dict(request.secrets),
         "sequence_from": FIRST_SEQUENCE,
         "notice_from": "gce" if spot else None,
-        "notice_s": config.notice_s if spot else 0,
+        "notice_s": _notice_s(config, request),
         "storage_endpoint": config.storage_endpoint or None,
         "secret_manager_endpoint": config.secret_manager_endpoint or None,
         "gpus": shape.gpus,
