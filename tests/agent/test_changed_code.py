@@ -262,6 +262,10 @@ while True:
 """
 
 
+def contents_of(site: Site) -> set[bytes]:
+    return {path.read_bytes() for path in site.code.glob("m*.py")}
+
+
 def kill_often(site: Site, folder: Path, rounds: int, seed: int) -> set[tuple[bytes, ...]]:
     """Apply two deltas of 60 files over and over, in processes that are killed at random moments. Every file has one
     whole content at each kill. Returns the states that were seen."""
@@ -282,7 +286,7 @@ def kill_often(site: Site, folder: Path, rounds: int, seed: int) -> set[tuple[by
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        contents = {path.read_bytes() for path in site.code.glob("m*.py")}
+        contents = contents_of(site)
         assert contents <= set(texts[1:]), "a file with half a content"
         states.add(tuple(sorted(content[:1] for content in contents)))
     return states
@@ -290,3 +294,17 @@ def kill_often(site: Site, folder: Path, rounds: int, seed: int) -> set[tuple[by
 
 def test_a_kill_leaves_whole_files_only(site: Site, tmp_path: Path) -> None:
     assert kill_often(site, tmp_path, rounds=5, seed=7)
+
+
+def test_writing_in_place_would_be_seen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: a file that is written where it lies, by a process that is killed in the middle."""
+    site.send(*delta_of(CODE, {**CODE, "m1.py": b"A" * 20_000}))
+
+    def in_place(source: str, name: str, dst_dir_fd: int) -> None:
+        (site.code / name).write_bytes(Path(source).read_bytes()[:10_000])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("supervisor.agent.life.orders.os.rename", in_place)
+    with pytest.raises(KeyboardInterrupt):
+        site.sync.catch_up(site.synced)
+    assert not contents_of(site) <= {b"A" * 20_000}

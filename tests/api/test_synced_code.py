@@ -80,6 +80,11 @@ def test_the_next_beat_names_the_orders_and_the_pace_is_fast(bed: Bed, client: C
     assert bed.inbox.receive("digits-7", _raw(4)).next_s == bed.parts.knobs.beat_push_s
 
 
+def test_who_looks_at_the_code_makes_beats_come_fast(bed: Bed, client: Client, code: str) -> None:
+    client.get(RUN)
+    assert bed.inbox.receive("digits-7", _raw(1)).next_s == 1.0
+
+
 def _raw(sequence: int) -> bytes:
     from supervisor.contract.heartbeat import encode
 

@@ -221,7 +221,9 @@ async def store_code(request: Request, sha256: str) -> Response:
 @routes.on("GET /v1/runs/{run_id}/code", Scope.READ, tag="code", refuses="RUN_NOT_FOUND NOT_SUPPORTED")
 async def show_run_code(request: Request, run_id: str) -> RunCode:
     """Show the revision of a run's code, and with which one each attempt began."""
-    return await in_slow_thread(synced.show_synced, services_of(request).parts, run_id)
+    shown = await in_slow_thread(synced.show_synced, services_of(request).parts, run_id)
+    services_of(request).inbox.order(run_id, 0)  # who looks is about to send, or waits until it is applied
+    return shown
 
 
 @routes.on(

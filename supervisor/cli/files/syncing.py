@@ -36,6 +36,7 @@ from supervisor.contract.bundle import LINK, BundleRefused, Delta, Member, Opene
 from supervisor.wording.figures import plural, size_text
 
 APPLIED_S = 60.0  # a machine applies a delta with its next beat
+ATTEND_S = 60.0  # so often a watch asks for the revision: beats come fast meanwhile
 POLL_S = 0.5
 TRIES = 5  # against other people who sync the same run
 FEW = 200  # changed files that are looked at by name
@@ -43,7 +44,6 @@ DEBOUNCE_MS, WAKE_MS = 200, 1000
 RESCAN_S, AGAIN_S = 600.0, 3.0  # the system may drop reports; after a failure
 UNWATCHED_S = 10.0  # between two looks at a folder that the system cannot watch
 MISSING = 0.5  # a folder without this share of the code is probably another one
-KEPT_SHOWN = 10
 ORIG = ".orig"
 
 
@@ -92,8 +92,7 @@ def sync(
 
 
 def show_revisions(code: Json) -> None:
-    git = f", git {safe(code['git'])}" if code["git"] else ""
-    lines = [f"revision {code['revision']} of code {safe(code['code'][:12])}{git}"]
+    lines = [f"revision {code['revision']} of code {safe(code['code'][:12])}, git {safe(code['git'] or 'unknown')}"]
     for attempt in code["attempts"]:
         moved = f", now {attempt['revision']}" if attempt["revision"] != attempt["began"] else ""
         lines.append(f"attempt {attempt['attempt']}: began with revision {attempt['began']}{moved}")
@@ -178,6 +177,7 @@ class Syncing:
     files: dict[str, Json] = field(default_factory=dict)
     waits: bool = False
     sent_at: float = 0.0
+    looked_at: float = float("-inf")
     kept: set[str] = field(default_factory=set)
 
     def begin(self, yes: bool) -> None:
@@ -251,17 +251,19 @@ class Syncing:
 
     def look(self) -> None:
         """Whether the machine has the newest revision; what it kept is shown once."""
+        if not self.waits and time.monotonic() - self.looked_at < ATTEND_S:
+            return
+        self.looked_at = time.monotonic()
+        attempts = self.client.get(run_path(self.name, "code"))["attempts"]
         if not self.waits:
             return
-        attempts = self.client.get(run_path(self.name, "code"))["attempts"]
         newest: Json = attempts[-1] if attempts else {"revision": 0, "kept": []}
         took_s = time.monotonic() - self.sent_at
         if newest["revision"] >= self.revision:
             note(f"revision {self.revision} is on the machine of attempt {newest['attempt']} ({took_s:.1f} s)")
-            kept = [path for path in newest["kept"] if path not in self.kept][:KEPT_SHOWN]
-            for path in kept:
+            for path in (path for path in newest["kept"] if path not in self.kept):
                 note(f"  its machine had changed that file too: {safe(path)} there is its own")
-            self.kept.update(kept)
+            self.kept.update(newest["kept"])
             self.waits = False
         elif took_s > APPLIED_S or self.client.run(self.name)["status"] != "running":
             note(f"revision {self.revision} is not on a machine yet: the next attempt starts from it at the latest")
@@ -393,7 +395,6 @@ def _arrived(folder: Path, member: Member, content: Iterator[bytes], synced: str
 def _content_here(path: Path) -> str | None:
     if path.is_symlink():
         return LINK + os.readlink(path)
-    if not path.exists():
-        return None
-    with open(path, "rb", opener=_opened) as file:
+    with suppress(FileNotFoundError), open(path, "rb", opener=_opened) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+    return None

@@ -217,7 +217,8 @@ class BeatInbox:
     # --- people's orders ------------------------------------------------------------------------------------------
 
     def order(self, run_id: str, number: int) -> None:
-        """The run has orders of this number. Repeat it while a person waits for them: its beats come faster."""
+        """The run has orders of this number; 0: they are as before. Repeat it while a person works with the run: its
+        beats come faster."""
         now = self._clock.monotonic()
         with self._lock:
             newest = self._ordered.pop(run_id, (0, 0.0))[0]
