@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import lru_cache
 from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from supervisor.contract.heartbeat import MAX_COUNT, Guess
@@ -34,24 +35,26 @@ AHEAD = 1.25  # so much longer must another track have moved
 OVER_S, STILL_S = 120.0, 1800.0
 PACE_S, PACE_POINTS = 60.0, 64
 EPOCH_WEIGHT = 0.05  # a line about epochs alone is coarse
-_COLOR = re.compile(rb"\x1b\[[0-9;?]{0,32}[A-Za-z]")
-_LINE_END = re.compile(rb"[\r\n\x08]+")
-_OTHER_WORK = re.compile(
+# Compiled when the first line comes: a command of a second needs none of them.
+_compiled = lru_cache(None)(re.compile)
+_COLOR = rb"\x1b\[[0-9;?]{0,32}[A-Za-z]"
+_LINE_END = rb"[\r\n\x08]+"
+_OTHER_WORK = (
     rb"valid|\bval\b|\bval_|eval|\btest|predict|sanity|infer|generat|sampl|download|upload|fetch|load|\bmap\b|filter|"
-    rb"tokeni|shard|\bfiles?\b|extract|unpack|read|cache|cach|export|\bsav|warm|compil|convert|quanti|install|collect|"
+    rb"tokeni|shard|\bfiles?\b|extract|unpack|read|cach|export|\bsav|warm|compil|convert|quanti|install|collect|"
     rb"prepar|preproc|packing|group|writ|copy|scann|index|retry|attempt|worker|rank\b|request"
 )
 _COUNT = rb"([0-9]{1,15})"
 _OF = _COUNT + rb" {0,8}/ {0,8}" + _COUNT
-_BAR = re.compile(rb" {0,16}" + _OF + rb" \[([^\]]{0,160})")  # behind the bar itself
-_OPEN_BAR = re.compile(_COUNT + rb"it \[[0-9:]{2,12}, ")
-_KERAS = re.compile(rb" {0,16}" + _OF + rb" (?:\xe2\x94\x81|\[[=>.])")
-_RICH = re.compile(rb"(?:\xe2\x94\x81|\xe2\x95\xb8|\xe2\x95\xba) {0,8}" + _OF + rb" ")
+_BAR = rb" {0,16}" + _OF + rb" \[([^\]]{0,160})"  # behind the bar itself
+_OPEN_BAR = _COUNT + rb"it \[[0-9:]{2,12}, "
+_KERAS = rb" {0,16}" + _OF + rb" (?:\xe2\x94\x81|\[[=>.])"
+_RICH = rb"(?:\xe2\x94\x81|\xe2\x95\xb8|\xe2\x95\xba) {0,8}" + _OF + rb" "
 _NUMBER = rb"[\"']? ?[:=#]? ?\[? {0,8}([0-9]{1,15})(?![0-9]|\.[0-9])(?: {0,8}(?:/|of) {0,8}([0-9]{1,15}))?"
-_EPOCH = re.compile(rb"\bepoch" + _NUMBER)
-_STEP = re.compile(rb"\b(?:global[_ ]?step|step|iteration|iter|update|batch)s?\b" + _NUMBER)
-_INNER = re.compile(rb"[^0-9]{0,12}[\[( ] {0,8}" + _OF)  # `Epoch: [3][ 450/1000]`, `Epoch 3 [450/1000 (45%)]`
-_LETTERS = re.compile(rb"[^a-z]+")
+_EPOCH = rb"\bepoch" + _NUMBER
+_STEP = rb"\b(?:global[_ ]?step|step|iteration|iter|update|batch)s?\b" + _NUMBER
+_INNER = rb"[^0-9]{0,12}[\[( ] {0,8}" + _OF  # `Epoch: [3][ 450/1000]`, `Epoch 3 [450/1000 (45%)]`
+_LETTERS = rb"[^a-z]+"
 
 
 class Line(NamedTuple):
@@ -162,11 +165,11 @@ class StepGuess:
 
     def _lines(self) -> List[bytes]:
         """The last whole lines; a bar that is still being written is a line too, once its end is there."""
-        *lines, self._tail = _LINE_END.split(self._tail)
+        *lines, self._tail = _compiled(_LINE_END).split(self._tail)
         if self._cut and lines:
             lines = lines[1:]
             self._cut = False
-        return [_COLOR.sub(b"", line[:LINE_BYTES]) for line in lines[-LINES:]]
+        return [_compiled(_COLOR).sub(b"", line[:LINE_BYTES]) for line in lines[-LINES:]]
 
     def _take(self, line: Line, now: float) -> None:
         if line.epoch is not None:
@@ -221,37 +224,37 @@ def _bar(line: bytes) -> Optional[Line]:
     at = line.find(b"%|")
     if at > 0:
         behind = line.find(b"|", at + 2)
-        match = _BAR.match(line, behind + 1) if behind > 0 else None
+        match = _compiled(_BAR).match(line, behind + 1) if behind > 0 else None
         label = line[:at].rstrip(b"0123456789 ")
     else:
-        match = _OPEN_BAR.search(line)
+        match = _compiled(_OPEN_BAR).search(line)
         label = line[: match.start()].rstrip() if match else b""
-    if match is None or _OTHER_WORK.search(label):
+    if match is None or _compiled(_OTHER_WORK).search(label):
         return None
     if at > 0 and b"b/s" in match.group(3):
         return None  # bytes
     total = int(match.group(2)) if at > 0 else None
-    epoch = _EPOCH.search(label)
+    epoch = _compiled(_EPOCH).search(label)
     return _line("bar", label, int(match.group(1)), total or None, epoch)
 
 
 def _keras(line: bytes) -> Optional[Line]:
-    match = _KERAS.match(line)
+    match = _compiled(_KERAS).match(line)
     if match is not None:
         return _line("keras", b"", int(match.group(1)), int(match.group(2)) or None, None)
-    match = _RICH.search(line)
+    match = _compiled(_RICH).search(line)
     if match is None:
         return None
     label = line[: match.start()]
-    if _OTHER_WORK.search(label):
+    if _compiled(_OTHER_WORK).search(label):
         return None
-    return _line("rich", label, int(match.group(1)), int(match.group(2)) or None, _EPOCH.search(label))
+    return _line("rich", label, int(match.group(1)), int(match.group(2)) or None, _compiled(_EPOCH).search(label))
 
 
 def _words(line: bytes) -> Optional[Line]:
-    epoch, step = _EPOCH.search(line), _STEP.search(line)
+    epoch, step = _compiled(_EPOCH).search(line), _compiled(_STEP).search(line)
     match = epoch if epoch is not None and (step is None or epoch.start() < step.start()) else step
-    if match is None or _OTHER_WORK.search(line[: match.start()]):
+    if match is None or _compiled(_OTHER_WORK).search(line[: match.start()]):
         return None
     label = line[: match.start()][-40:]
     if step is not None:
@@ -259,7 +262,7 @@ def _words(line: bytes) -> Optional[Line]:
         of_epoch = epoch if total is not None else None  # a step without a total counts through all epochs
         return _line("step", label, int(step.group(1)), int(total) if total else None, of_epoch)
     assert epoch is not None
-    inner = _INNER.match(line, epoch.end())
+    inner = _compiled(_INNER).match(line, epoch.end())
     if inner is not None:
         return _line("step", label, int(inner.group(1)), int(inner.group(2)) or None, epoch)
     return _line("epoch", label, None, None, epoch)
@@ -270,4 +273,4 @@ def _line(
 ) -> Line:
     number = int(epoch.group(1)) if epoch is not None else None
     epochs = int(epoch.group(2)) if epoch is not None and epoch.group(2) else None
-    return Line(kind, _LETTERS.sub(b"", label)[-40:], count, total, number, epochs)
+    return Line(kind, _compiled(_LETTERS).sub(b"", label)[-40:], count, total, number, epochs)
