@@ -12,7 +12,6 @@ script runs anywhere. One call is one JSON line, appended in one write; nothing 
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import json
 import math
 import os
@@ -63,36 +62,6 @@ def stopping() -> bool:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_term)
     return _stop["received"] or os.path.exists(path)
-
-
-def mlflow_run_id() -> Optional[str]:
-    """The MLflow run of earlier attempts of this run, for `mlflow.start_run(run_id=...)`. None: there is none yet, or
-    there are several. Where MLFLOW_TRACKING_URI names the store, MLFLOW_RUN_ID is set already; this is for a store that
-    the script chooses itself, and asks that one. It finds the tag that MLFLOW_RUN_CONTEXT gives to each new run."""
-    tracker_id = os.environ.get("SPOT_TRACKER_ID")
-    if not tracker_id:
-        return None
-    mlflow: Any = importlib.import_module("mlflow")
-    runs = mlflow.search_runs(
-        search_all_experiments=True, filter_string="tags.`spot.run` = '%s'" % tracker_id, output_format="list"
-    )
-    ids = [run.info.run_id for run in runs if "mlflow.parentRunId" not in run.data.tags]
-    return ids[0] if len(ids) == 1 else None
-
-
-def mlflow_last_step(run_id: Optional[str], metric: str) -> int:
-    """The last step that this MLflow run has of the metric, -1 for none. MLflow cannot rewind: log later steps only."""
-    mlflow: Any = importlib.import_module("mlflow")
-    history = mlflow.MlflowClient().get_metric_history(run_id, metric) if run_id else []
-    return max((point.step for point in history), default=-1)
-
-
-def trackio() -> Dict[str, Any]:
-    """For `trackio.init(project, **spot_progress.trackio())`: an attempt goes on in the run of the one before."""
-    name = os.environ.get("SPOT_TRACKER_ID")
-    if not name:
-        return {}
-    return {"name": name, "resume": "allow", "group": os.environ.get("SPOT_GROUP")}
 
 
 def should_save() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent import spot_progress
+from supervisor.agent import spot_trackers
 from supervisor.agent.life import trackers
 from supervisor.agent.life.trackers import mlflow_run, tracker_env
 from supervisor.agent.machine.folder import Job, MachineFolder
@@ -176,7 +176,7 @@ def test_the_event_files_of_every_attempt_are_there_at_the_end(rig: Rig) -> None
 
 
 class Mlflow:
-    """What `spot_progress` asks of MLflow."""
+    """What `spot_trackers` asks of MLflow."""
 
     def __init__(self, *runs: tuple[str, dict[str, str]]) -> None:
         self.asked: list[str] = []
@@ -200,20 +200,20 @@ def test_the_one_line_finds_the_run_by_its_tag(monkeypatch: pytest.MonkeyPatch) 
         mlflow = Mlflow(*runs)
         monkeypatch.setitem(sys.modules, "mlflow", mlflow)
         monkeypatch.setenv("SPOT_TRACKER_ID", ID)
-        assert spot_progress.mlflow_run_id() == found
+        assert spot_trackers.mlflow_run_id() == found
         assert mlflow.asked == [f"tags.`spot.run` = '{ID}'"]
-    assert spot_progress.mlflow_last_step("a", "loss") == 9
-    assert spot_progress.mlflow_last_step("a", "other") == -1
-    assert spot_progress.mlflow_last_step(None, "loss") == -1
+    assert spot_trackers.mlflow_last_step("a", "loss") == 9
+    assert spot_trackers.mlflow_last_step("a", "other") == -1
+    assert spot_trackers.mlflow_last_step(None, "loss") == -1
 
 
 def test_the_one_line_of_trackio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPOT_TRACKER_ID", raising=False)
-    assert spot_progress.trackio() == {}
-    assert spot_progress.mlflow_run_id() is None, "and MLflow is not loaded"
+    assert spot_trackers.trackio() == {}
+    assert spot_trackers.mlflow_run_id() is None, "and MLflow is not loaded"
     monkeypatch.setenv("SPOT_TRACKER_ID", ID)
     monkeypatch.setenv("SPOT_GROUP", "sweep-3")
-    assert spot_progress.trackio() == {"name": ID, "resume": "allow", "group": "sweep-3"}
+    assert spot_trackers.trackio() == {"name": ID, "resume": "allow", "group": "sweep-3"}
 
 
 def test_one_id_for_all_generations_until_the_run_starts_over() -> None:

@@ -28,7 +28,7 @@ OFF, REWIND = "off", "rewind"
 TRACKER_FOLDERS = ("tensorboard", "trackio", "wandb")  # in the results; they are no proof that the work is done
 MLFLOW_TAG = "spot.run"
 ASK_S, ID_CHARS = 20.0, 64
-_ASK = "import spot_progress; print(spot_progress.mlflow_run_id() or '')"
+_ASK = "import spot_trackers; print(spot_trackers.mlflow_run_id() or '')"
 _IMPATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _log = logging.getLogger("agent")
 
@@ -38,7 +38,10 @@ def tracker_env(env: Mapping[str, str], job: Job, folder: MachineFolder, step: O
     checkpoint, None = nothing was restored."""
     if _word(env) == OFF or not job.tracker_id:
         return {}
-    added = {"TENSORBOARD_LOGGING_DIR": folder.tensorboard, **_wandb(env, job, folder.results, step)}
+    added = {
+        "TENSORBOARD_LOGGING_DIR": os.path.join(folder.results, "tensorboard"),
+        **_wandb(env, job, folder.results, step),
+    }
     if not any(env.get(name) for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")):
         added["TRACKIO_DIR"] = os.path.join(folder.results, "trackio")
     tags = {MLFLOW_TAG: job.tracker_id, "spot.group": job.group}

@@ -191,7 +191,7 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
         "SPOT_TRACKER_ID": job.tracker_id,
         "SPOT_GROUP": job.group,
-        "SPOT_TENSORBOARD_DIR": folder.tensorboard,
+        "SPOT_TENSORBOARD_DIR": os.path.join(folder.results, "tensorboard"),
         "SPOT_MACHINE": job.machine,
         "SPOT_MACHINE_DIR": folder.root,
         "SPOT_KEEP_DIR": folder.kept if job.keep_machine else None,

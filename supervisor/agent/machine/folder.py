@@ -233,7 +233,6 @@ class MachineFolder:
         work = os.path.join(self.root, "work")
         self.checkpoints = os.path.join(work, "checkpoints")
         self.results = os.path.join(work, "results")
-        self.tensorboard = os.path.join(self.results, "tensorboard")  # made by what writes there
         self.scratch = os.path.join(work, "scratch")
         self.code = os.path.join(work, "code")  # made when a bundle is unpacked
         self.synced = os.path.join(work, "synced")  # changed code until it is applied
@@ -283,15 +282,16 @@ class MachineFolder:
             self._write_json("left.json", {"by_shutdown": by_shutdown})
 
     def prepare(self) -> None:
-        """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
+        """Make what the training needs: its folders, an empty output, and the modules for scripts."""
         for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
             os.makedirs(folder, exist_ok=True)
         with open(self.output, "ab", opener=open_own):
             pass
-        module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
-        if module is not None:
-            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=open_own) as target:
-                target.write(module)
+        for name in ("spot_progress.py", "spot_trackers.py"):
+            module = pkgutil.get_data("supervisor.agent", name)
+            if module is not None:
+                with open(os.path.join(self.python, name), "wb", opener=open_own) as target:
+                    target.write(module)
 
     def add_to_output(self, text: str) -> None:
         """A line of ours in the command's output. It is left out where the disk is full or a pipe without a reader has

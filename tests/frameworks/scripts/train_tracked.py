@@ -8,6 +8,7 @@ import sys
 import time
 
 import spot_progress
+import spot_trackers
 
 CHECKPOINTS = pathlib.Path(os.environ["SPOT_CHECKPOINT_DIR"])
 
@@ -40,7 +41,7 @@ def trackio(steps):
     import trackio
 
     # The one changed line: it has no variable for the name of a run.
-    trackio.init(project="digits", embed=False, auto_log_cpu=False, **spot_progress.trackio())
+    trackio.init(project="digits", embed=False, auto_log_cpu=False, **spot_trackers.trackio())
     train(lambda metrics, step: trackio.log(metrics, step=step), steps, flush=lambda: time.sleep(1))
     trackio.finish()
 
@@ -58,7 +59,7 @@ def mlflow_once(steps):
 
     mlflow.set_experiment("digits")
     with mlflow.start_run() as run:
-        seen = spot_progress.mlflow_last_step(run.info.run_id, "loss")  # it cannot rewind
+        seen = spot_trackers.mlflow_last_step(run.info.run_id, "loss")  # it cannot rewind
         train(lambda metrics, step: step > seen and mlflow.log_metrics(metrics, step=step), steps)
 
 
@@ -67,7 +68,7 @@ def mlflow_local(steps):
 
     mlflow.set_tracking_uri("sqlite:///" + os.environ["SPOT_RESULTS_DIR"] + "/mlflow.db")
     mlflow.set_experiment("digits")
-    with mlflow.start_run(run_id=spot_progress.mlflow_run_id()):
+    with mlflow.start_run(run_id=spot_trackers.mlflow_run_id()):
         train(lambda metrics, step: mlflow.log_metrics(metrics, step=step), steps)
 
 
