@@ -2,6 +2,11 @@
 
     mlflow.start_run(run_id=spot_trackers.mlflow_run_id())
     trackio.init(project="digits", **spot_trackers.trackio())
+    wandb.init(project="digits", **spot_trackers.wandb("fold-3"))
+
+and one for a tracker that cannot rewind:
+
+    if step > spot_trackers.mlflow_last_step(run.info.run_id, "loss"): ...
 
 The agent puts this module beside `spot_progress` on the training's PYTHONPATH. Without SPOT_TRACKER_ID every call says
 that there is nothing to go on with, so the same script runs anywhere.
@@ -36,9 +41,21 @@ def mlflow_last_step(run_id: Optional[str], metric: str) -> int:
     return max((point.step for point in history), default=-1)
 
 
-def trackio() -> Dict[str, Any]:
-    """For `trackio.init(project, **spot_progress.trackio())`: an attempt goes on in the run of the one before."""
-    name = os.environ.get("SPOT_TRACKER_ID")
-    if not name:
+def wandb(part: str) -> Dict[str, Any]:
+    """For a command that starts several runs: `wandb.init(project="digits", **spot_trackers.wandb("fold-3"))`. Each
+    part goes on in its own run, and all are one group. A single run needs no line. Not with SPOT_TRACKER=rewind."""
+    tracker_id = os.environ.get("SPOT_TRACKER_ID")
+    if not tracker_id:
         return {}
+    group = os.environ.get("SPOT_GROUP") or tracker_id
+    return {"id": "%s-%s" % (tracker_id, part), "name": part, "resume": "allow", "group": group}
+
+
+def trackio(part: str = "") -> Dict[str, Any]:
+    """For `trackio.init(project="digits", **spot_trackers.trackio())`: an attempt goes on in the run of the one before.
+    `part`: of a command that starts several runs."""
+    tracker_id = os.environ.get("SPOT_TRACKER_ID")
+    if not tracker_id:
+        return {}
+    name = "%s-%s" % (tracker_id, part) if part else tracker_id
     return {"name": name, "resume": "allow", "group": os.environ.get("SPOT_GROUP")}

@@ -209,11 +209,16 @@ def test_the_one_line_finds_the_run_by_its_tag(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_one_line_of_trackio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPOT_TRACKER_ID", raising=False)
-    assert spot_trackers.trackio() == {}
+    assert spot_trackers.trackio() == spot_trackers.wandb("fold-3") == {}
     assert spot_trackers.mlflow_run_id() is None, "and MLflow is not loaded"
     monkeypatch.setenv("SPOT_TRACKER_ID", ID)
     monkeypatch.setenv("SPOT_GROUP", "sweep-3")
     assert spot_trackers.trackio() == {"name": ID, "resume": "allow", "group": "sweep-3"}
+    assert spot_trackers.trackio("fold-3")["name"] == f"{ID}-fold-3"
+    fold = {"id": f"{ID}-fold-3", "name": "fold-3", "resume": "allow"}
+    assert spot_trackers.wandb("fold-3") == {**fold, "group": "sweep-3"}
+    monkeypatch.delenv("SPOT_GROUP")
+    assert spot_trackers.wandb("fold-3") == {**fold, "group": ID}
 
 
 def test_one_id_for_all_generations_until_the_run_starts_over() -> None:

@@ -38,10 +38,8 @@ def tracker_env(env: Mapping[str, str], job: Job, folder: MachineFolder, step: O
     checkpoint, None = nothing was restored."""
     if _word(env) == OFF or not job.tracker_id:
         return {}
-    added = {
-        "TENSORBOARD_LOGGING_DIR": os.path.join(folder.results, "tensorboard"),
-        **_wandb(env, job, folder.results, step),
-    }
+    added = _wandb(env, job, folder.results, step)
+    added["TENSORBOARD_LOGGING_DIR"] = os.path.join(folder.results, "tensorboard")
     if not any(env.get(name) for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")):
         added["TRACKIO_DIR"] = os.path.join(folder.results, "trackio")
     tags = {MLFLOW_TAG: job.tracker_id, "spot.group": job.group}

@@ -105,9 +105,10 @@ class _Scene:
         self._checkpoints, self._progress = root / "checkpoints", root / "progress.jsonl"
         for folder in ("checkpoints", "results", "python"):
             (root / folder).mkdir()
-        module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
-        if module is not None:
-            (root / "python" / "spot_progress.py").write_bytes(module)
+        for name in ("spot_progress.py", "spot_trackers.py"):
+            module = pkgutil.get_data("supervisor.agent", name)
+            if module is not None:
+                (root / "python" / name).write_bytes(module)
 
     def unpack(self, code: Path | None) -> None:
         """A copy of the files that the run would get. Raises CliError."""
