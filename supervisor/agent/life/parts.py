@@ -11,6 +11,7 @@ others. In its last round it is repeated only LAST_TRIES times, because the agen
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import Any, Callable, Mapping, Optional
@@ -43,6 +44,7 @@ from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
+from supervisor.agent.watch.trainerstatus import StatusDoor
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
 
@@ -98,6 +100,7 @@ class Parts:
         self.series = MetricSeries(self.beat_state.up_s, self.masker)
         self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
         self.progress = self._progress()
+        self.status_door = StatusDoor(folder.status_token, lambda: os.path.exists(folder.stopping))
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)

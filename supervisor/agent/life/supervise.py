@@ -149,6 +149,7 @@ class Supervision:
         hub = hub_folder(job)
         if hub is not None:
             workplace.env.setdefault("HF_HOME", hub)
+        workplace.env.update(parts.status_door.open(workplace.env))
         parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
         parts.surroundings.before(workplace.cwd, workplace.env)
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
@@ -176,6 +177,7 @@ class Supervision:
                 self._read_reports()
                 reports_due = now + min(REPORTS_MAX_S, tick_s)
             time.sleep(min(TICK_MAX_S, tick_s))
+        self._read_reports()
         parts.progress.drain()
         parts.log_watch.note_step(parts.progress.step)
 
@@ -184,6 +186,9 @@ class Supervision:
         ignored = parts.progress.ignored
         parts.log_watch.note_step(parts.progress.step)
         parts.progress.poll()
+        parts.status_door.poll()
+        for report in parts.status_door.reports():
+            parts.progress.add(report)
         if parts.progress.ignored != ignored:
             parts.beat_state.note("progress", "%d lines of the progress file make no sense" % parts.progress.ignored)
 

@@ -256,6 +256,7 @@ class Progress:
         self._saved_step = -1
         self._pace = Pace()
         self._bad = 0
+        self._own_steps = False  # the file has had a step
         self.first_step: Optional[int] = None
         self.step: Optional[int] = None
         self.total: Optional[int] = None
@@ -287,9 +288,16 @@ class Progress:
                 self._bad += 1
             else:
                 changes.update(reported)
+                self._own_steps = self._own_steps or "step" in reported
         if changes:
             self._report(**changes)
         return self._tail.read_bytes > before
+
+    def add(self, data: Dict[str, Any]) -> None:
+        """A report by another door (trainerstatus.py). It counts until the training reports steps itself."""
+        changes = None if self._own_steps else self._read(data)
+        if changes:
+            self._report(**changes)
 
     def step_of(self, name: str) -> int:
         """The step of a checkpoint: the announced one, else the last integer in its name, else the last reported step.

@@ -1,0 +1,1 @@
+"""Trainings with real frameworks, and what those were seen to send."""

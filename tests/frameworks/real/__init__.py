@@ -1,0 +1,1 @@
+"""With the packages themselves: `make frameworks`."""
