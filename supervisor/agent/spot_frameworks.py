@@ -61,7 +61,7 @@ class _Lightning:
         self._prefix = ""
         self._total: Optional[int] = None
         self._saved_step, self._saved_at, self._save_s = -1, time.monotonic(), 0.0
-        self._due = self._saving = self._left = self._has_own = False
+        self._due = self._asked = self._saving = self._left = self._has_own = False
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         if stage != "fit":
@@ -92,9 +92,11 @@ class _Lightning:
 
     def _newest(self) -> Optional[str]:
         """Of this fit. A file with another name is the script's own: it belongs to its first fit."""
-        names = [
-            name for name in os.listdir(_folder()) if name.endswith(".ckpt") and not name.startswith((".", "best"))
-        ]
+        try:
+            present = os.listdir(_folder())
+        except OSError:
+            return None
+        names = [name for name in present if name.endswith(".ckpt") and not name.startswith((".", "best"))]
         first = _fits["number"] == 1
         own = [name for name in names if name.startswith(self._prefix) or (first and not name.startswith("fit"))]
         return max((os.path.join(_folder(), name) for name in own), key=os.path.getmtime, default=None)
@@ -112,17 +114,18 @@ class _Lightning:
     def on_train_batch_end(self, trainer: Any, module: Any, *more: Any) -> None:
         if not self._on:
             return
-        stop = spot_progress.stopping() or trainer.received_sigterm  # Lightning handles TERM itself
-        due = self._is_due()
-        if trainer.world_size > 1:
-            stop, due = (trainer.strategy.reduce_boolean_decision(each, all=False) for each in (stop, due))
-        step = trainer.global_step
+        # Lightning handles TERM itself.
+        stop = _any_rank(trainer, spot_progress.stopping() or trainer.received_sigterm)
+        self._asked = _any_rank(trainer, stop or self._is_due())
         if trainer.is_global_zero:
-            self._report(trainer, step)
-        if stop or due:
-            self._save(trainer)
+            self._report(trainer, trainer.global_step)
         self._left = self._left or stop
         trainer.should_stop = trainer.should_stop or stop
+
+    def on_train_batch_start(self, trainer: Any, module: Any, *more: Any) -> None:
+        """The row of a step is written after `on_train_batch_end`, so a save waits for the next hook, whatever it is."""
+        if self._asked:
+            self._save(trainer)
 
     def _report(self, trainer: Any, step: int) -> None:
         line: Dict[str, Any] = {"step": step}
@@ -143,13 +146,16 @@ class _Lightning:
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """At the end of an epoch no loader has to find its place again."""
-        if self._on and not self._has_own and self._save_s <= SAVE_SHARE * (time.monotonic() - self._saved_at):
+        cheap = self._save_s <= SAVE_SHARE * (time.monotonic() - self._saved_at)
+        if self._on and (self._asked or (not self._has_own and _any_rank(trainer, cheap))):
             self._save(trainer)
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
         self._due = self._due or not self._saving  # the script has saved elsewhere
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
+        if self._asked:
+            self._save(trainer)
         if self._on and trainer.is_global_zero and not trainer.sanity_checking:
             spot_progress.phase("evaluation")
 
@@ -164,31 +170,37 @@ class _Lightning:
             exception.code = 1  # Lightning exits with 0, as if the work were done
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
+        if self._asked:
+            self._save(trainer)
         if self._on and not self._left and trainer.is_global_zero and self._total is not None:
             spot_progress._append({"step": trainer.global_step, "total": trainer.global_step})  # also of an early end
 
     def _save(self, trainer: Any) -> None:
-        step = trainer.global_step
-        if step <= self._saved_step:
+        self._asked = False
+        if trainer.global_step <= self._saved_step:
             return
-        for logger in trainer.loggers:
-            logger.save()  # rows up to this step belong to this checkpoint
         began = time.monotonic()
-        name = "%s%d.ckpt" % (self._prefix, step)
-        half = os.path.join(_folder(), "." + name)
         self._saving = True
         try:
-            trainer.save_checkpoint(half)
-        finally:
-            self._saving = False
+            self._write(trainer, trainer.global_step)
+        except Exception as error:  # noqa: BLE001 - a full disk, for example: the training goes on
+            _say("the checkpoint of step %d was not saved: %s" % (trainer.global_step, error))
+        self._saving = self._due = False
+        self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
+        self._save_s = self._saved_at - began
+
+    def _write(self, trainer: Any, step: int) -> None:
+        for logger in trainer.loggers:
+            logger.save()  # rows up to this step belong to this checkpoint
+        name = "%s%d.ckpt" % (self._prefix, step)
+        half = os.path.join(_folder(), "." + name)
+        trainer.save_checkpoint(half)
         if trainer.is_global_zero:
             os.rename(half, os.path.join(_folder(), name))
             spot_progress.checkpoint(name, step)
             for old in os.listdir(_folder()):
                 if old.startswith(self._prefix) and old != name:
                     os.unlink(os.path.join(_folder(), old))
-        self._saved_at, self._saved_step, self._due = time.monotonic(), step, False
-        self._save_s = self._saved_at - began
 
 
 class _Keras:
@@ -205,14 +217,13 @@ class _Keras:
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         params = getattr(self, "params", None) or {}
         steps, epochs = params.get("steps"), params.get("epochs")
-        if not steps:
-            return  # the first epoch of a generator: its length is not known yet
-        step = self._epoch * steps + batch + 1
-        spot_progress.report(step, total=steps * epochs if epochs else None, **_metrics(logs))
-        if spot_progress.stopping():
+        left_s = float("inf")  # of the epoch; the length of a generator is not known
+        if steps:
+            total = steps * epochs if epochs else None
+            spot_progress.report(self._epoch * steps + batch + 1, total=total, **_metrics(logs))
             left_s = (steps - batch - 1) * (time.monotonic() - self._began) / (batch + 1)
-            if left_s > EPOCH_ENDS_S:
-                sys.exit(1)
+        if spot_progress.stopping() and left_s > EPOCH_ENDS_S:
+            sys.exit(1)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if spot_progress.stopping():
@@ -263,6 +274,11 @@ _CLASSES = {
     "RayCallback": (_Ray, "ray.train", "UserCallback"),
     "AccelerateTracker": (_Accelerate, "accelerate.tracking", "GeneralTracker"),
 }
+
+
+def _any_rank(trainer: Any, flag: bool) -> bool:
+    """Ranks that step together must decide the same."""
+    return bool(trainer.strategy.reduce_boolean_decision(flag, all=False)) if trainer.world_size > 1 else flag
 
 
 def _folder() -> str:

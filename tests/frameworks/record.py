@@ -19,7 +19,7 @@ from typing import Any
 from supervisor.agent.machine.command import _write_modules
 
 HERE = Path(__file__).parent
-KEPT = 12  # calls at the beginning, and as many at the end
+KEPT = 24  # calls at the beginning, and as many at the end
 SCRIPTS = {
     "transformers": "{results} --output_dir {checkpoints} --max_steps 60 --logging_steps 5 --save_steps 20"
     " --use_cpu True --disable_tqdm True --per_device_train_batch_size 32",
@@ -28,6 +28,19 @@ SCRIPTS = {
     "accelerate": "{checkpoints}",
     "ray": "{checkpoints}",
 }
+RAY_RECORDER = """
+import json, os
+import spot_frameworks
+
+
+class Recorder(spot_frameworks.RayCallback):
+    def after_report(self, run_context, metrics, checkpoint):
+        path = None if checkpoint is None else os.path.relpath(checkpoint.path, os.environ["SPOT_CHECKPOINT_DIR"])
+        call = {"hook": "after_report", "config": run_context.train_loop_config, "metrics": metrics, "checkpoint": path}
+        with open(os.environ["SPOT_PROGRESS_FILE"] + ".calls", "a") as target:
+            target.write(json.dumps(call) + chr(10))
+        super().after_report(run_context, metrics, checkpoint)
+"""
 calls: list[dict[str, Any]] = []
 
 
@@ -81,18 +94,26 @@ def of_keras(self: Any, arguments: tuple[Any, ...], more: dict[str, Any]) -> dic
     return {"params": dict(self.params), "arguments": [*arguments, *more.values()]}
 
 
-def prepare(name: str, checkpoints: Path) -> None:
+def prepare(name: str) -> None:
     import spot_frameworks
 
     hooks = spot_frameworks._Lightning
     if name == "lightning":
-        names = ("on_train_start", "on_train_batch_end", "on_train_epoch_end", "on_save_checkpoint")
-        watch(hooks, (*names, "on_validation_start", "on_validation_end", "on_train_end"), of_lightning)
+        names = ("on_train_start", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end")
+        more = ("on_save_checkpoint", "on_validation_start", "on_validation_end", "on_train_end")
+        watch(hooks, (*names, *more), of_lightning)
     elif name == "keras":
         names = ("on_epoch_begin", "on_train_batch_end", "on_epoch_end", "on_test_begin", "on_test_end")
         watch(spot_frameworks._Keras, names, of_keras)
     elif name == "accelerate":
         watch(spot_frameworks._Accelerate, ("log",), lambda self, a, more: {"values": a[0], **more})
+
+
+def prepare_ray(folder: Path) -> None:
+    """The callback runs in the process of Ray's controller."""
+    (folder / "python" / "ray_recorder.py").write_text(RAY_RECORDER)
+    os.environ["PYTHONPATH"] = str(folder / "python")
+    os.environ["RAY_TRAIN_CALLBACKS"] = "ray_recorder.Recorder"
 
 
 def main() -> None:
@@ -114,11 +135,15 @@ def main() -> None:
         os.environ["KUBEFLOW_TRAINER_SERVER_URL"] = f"http://127.0.0.1:{server.server_port}/status"
         os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"] = str(folder / "token")
     else:
-        prepare(name, folder / "checkpoints")
+        prepare(name)
+        prepare_ray(folder)
     arguments = SCRIPTS[name].format(results=folder / "results", checkpoints=folder / "checkpoints").split()
     script = HERE / "scripts" / f"train_{name}.py"
     sys.argv = [str(script), *arguments]
     runpy.run_path(str(script), run_name="__main__")
+    of_ray = folder / "progress.calls"
+    if of_ray.exists():
+        calls.extend(json.loads(line) for line in of_ray.read_text().splitlines())
     kept = calls if len(calls) <= 2 * KEPT else [*calls[:KEPT], *calls[-KEPT:]]
     packages = ("transformers", "lightning", "keras", "accelerate", "ray", "torch")
     versions = {package: metadata.version(package) for package in packages if package in (name, "torch")}
@@ -132,4 +157,5 @@ def main() -> None:
     Path(out).write_text(json.dumps(told, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -64,14 +64,14 @@ class _Entry:
 
 class CheckpointFolder:
     """Remembers the entries of one folder. `renamed` returns the names that were moved in since its last call;
-    `at_rest` gets each name that was seen twice with the same new content."""
+    `at_rest` gets each name that was seen twice with the same new content, and when that was written."""
 
     def __init__(
         self,
         folder: str,
         rest_s: float,
         renamed: Callable[[], Set[str]],
-        at_rest: Callable[[str], None] = lambda name: None,
+        at_rest: Callable[[str, int], None] = lambda name, changed_ns: None,
     ) -> None:
         self.path = folder
         self.rest_s, self._renamed, self._at_rest = rest_s, renamed, at_rest
@@ -144,7 +144,7 @@ class CheckpointFolder:
                 self.changed_at = now
             elif not entry.done and not entry.at_rest:
                 entry.at_rest = True
-                self._at_rest(name)
+                self._at_rest(name, max(row[3] for row in signature))
             entry.renamed = entry.renamed or name in renamed
 
     def _names(self) -> List[str]:

@@ -225,6 +225,7 @@ class Snapshots:
         self._overtaken: Set[str] = set()
         self._pending: Dict[str, Tuple[Snapshot, bool]] = {}  # name -> (snapshot, by an event), oldest first
         self._next_in_place = 0.0
+        self._in_place_ns: Dict[str, int] = {}  # name -> wall time of its snapshot
 
     def step(self) -> Optional[float]:
         """Wait for renames and take a snapshot at once. None where renames cannot be watched."""
@@ -242,11 +243,13 @@ class Snapshots:
             names, self._names = self._names, set()
         return names
 
-    def at_rest(self, name: str) -> None:
-        """This entry was seen twice without a change."""
+    def at_rest(self, name: str, changed_ns: int = 0) -> None:
+        """This entry was seen twice without a change. `changed_ns`: of its last one. A file that stayed open may have
+        changed since it was closed before."""
         with self._lock:
-            _, by_rename = self._pending.get(name, (None, False))
-            if not name.startswith(BEST) and name not in self._overtaken and not by_rename:
+            _, by_event = self._pending.get(name, (None, False))
+            has_moment = by_event and changed_ns <= self._in_place_ns.get(name, changed_ns)
+            if not name.startswith(BEST) and name not in self._overtaken and not has_moment:
                 self._take(name, False)
 
     def of(self, name: str) -> Snapshot:
@@ -292,14 +295,15 @@ class Snapshots:
         began = time.monotonic()
         if began >= self._next_in_place:
             self._take(name, True)
+            self._in_place_ns[name] = time.time_ns()
             self._next_in_place = began + IN_PLACE_SHARE * (time.monotonic() - began)
         else:
             self._drop(name)
 
-    def _take(self, name: str, by_rename: bool) -> None:
+    def _take(self, name: str, by_event: bool) -> None:
         snapshot = self._taker.take()
         self._drop(name)
-        self._pending[name] = (snapshot, by_rename)
+        self._pending[name] = (snapshot, by_event)
         self._overtaken.discard(name)
         while len(self._pending) > PENDING:
             oldest = next(iter(self._pending))
@@ -308,6 +312,7 @@ class Snapshots:
             self._drop(oldest)
 
     def _drop(self, name: str) -> None:
+        self._in_place_ns.pop(name, None)
         if name in self._pending:
             self._pending.pop(name)[0].drop()
 
