@@ -120,12 +120,14 @@ class _Lightning:
         if trainer.is_global_zero:
             self._report(trainer, trainer.global_step)
         self._left = self._left or stop
-        trainer.should_stop = trainer.should_stop or stop
 
     def on_train_batch_start(self, trainer: Any, module: Any, *more: Any) -> None:
-        """The row of a step is written after `on_train_batch_end`, so a save waits for the next hook, whatever it is."""
+        """The row of a step is written after `on_train_batch_end`, and its counter moves then, so a save waits for the
+        next hook. Mostly Lightning has left by then (`on_exception`); where TERM did not come, only the file did."""
         if self._asked:
             self._save(trainer)
+        if self._left:
+            raise SystemExit(1)
 
     def _report(self, trainer: Any, step: int) -> None:
         line: Dict[str, Any] = {"step": step}

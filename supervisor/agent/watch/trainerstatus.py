@@ -36,7 +36,7 @@ PREFIXES = ("KUBEFLOW_TRAINER_SERVER_", "KUBEFLOW_TRAINER_STATUS_")
 STEPS, TOTALS = ("current_step", "global_step", "step"), ("total_steps", "max_steps")
 _NOT_METRICS = frozenset((*STEPS, *TOTALS, "current_epoch"))
 HEAD_BYTES, BODY_BYTES, METRICS, VALUE_CHARS = 8192, 65536, 256, 40
-READ_S, IDLE_S, PAUSE_S, REFUSED_PAUSE_S = 2.0, 20.0, 0.05, 0.25
+READ_S, REST_S, IDLE_S, PAUSE_S, REFUSED_PAUSE_S = 2.0, 0.2, 20.0, 0.05, 0.25
 WAITING = 32  # reports that nobody has read yet: the newest count
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 _log = logging.getLogger("agent")
@@ -105,10 +105,12 @@ class StatusDoor:
                 connection, _ = listener.accept()
             except OSError:  # idle for long, or closed
                 return
+            status = "400 Bad Request"
             with connection, suppress(OSError):
                 status = self._answer(connection)
                 connection.sendall(b"HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status.encode())
                 connection.shutdown(socket.SHUT_WR)
+                _read_rest(connection)
             time.sleep(PAUSE_S if status.startswith("200") else REFUSED_PAUSE_S)
 
     def _answer(self, connection: socket.socket) -> str:
@@ -128,11 +130,11 @@ class StatusDoor:
         """Raises Refused, OSError."""
         until = time.monotonic() + READ_S
         data = b""
-        while b"\r\n\r\n" not in data:
-            if len(data) > HEAD_BYTES:
-                raise Refused("431 Request Header Fields Too Large")
+        while b"\r\n\r\n" not in data and len(data) <= HEAD_BYTES:
             data += _more(connection, until)
         head, _, body = data.partition(b"\r\n\r\n")
+        if len(head) > HEAD_BYTES:
+            raise Refused("431 Request Header Fields Too Large")
         first, *lines = head.decode("latin-1").split("\r\n")
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if not hmac.compare_digest(fields.get("authorization", "").encode("latin-1"), b"Bearer " + self._token):
@@ -158,6 +160,14 @@ def _more(connection: socket.socket, until: float) -> bytes:
     if not data:
         raise OSError("closed")
     return data
+
+
+def _read_rest(connection: socket.socket) -> None:
+    """A little of what was not read: else the kernel resets the connection, and the response is lost. OSError."""
+    connection.settimeout(REST_S)
+    for _ in range(8):
+        if not connection.recv(16384):
+            return
 
 
 def report_of(

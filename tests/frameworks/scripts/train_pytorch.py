@@ -36,6 +36,8 @@ while step < steps:
     step += 1
     print(f"step {step}/{steps} loss {loss.item():.4f}")
     with open(os.path.join(args.log_dir, "metrics.csv"), "a", newline="") as target:
+        if target.tell() == 0:
+            csv.writer(target).writerow(["step", "loss"])
         csv.writer(target).writerow([step, loss.item()])
     if step % args.every == 0:
         torch.save({"step": step, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict()}, args.resume)

@@ -27,6 +27,8 @@ class WriteCsv(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **more):
         if "loss" in logs:
             with open(self.path, "a", newline="") as target:
+                if target.tell() == 0:
+                    csv.writer(target).writerow(["step", "loss"])
                 csv.writer(target).writerow([state.global_step, logs["loss"]])
 
 
