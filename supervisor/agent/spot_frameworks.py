@@ -47,8 +47,9 @@ def __getattr__(name: str) -> Any:
     """The classes below, once their framework is there."""
     if name not in _CLASSES:
         raise AttributeError(name)
-    mixin, module, base = _CLASSES[name]
-    made = type(name, (mixin, getattr(import_module(module), base)), {"__module__": __name__})
+    mixin, module, *bases = _CLASSES[name]
+    parts = tuple(getattr(import_module(module), base) for base in bases)
+    made = type(name, (mixin, *parts), {"__module__": __name__})
     globals()[name] = made  # one class, so that it can be sent to another process
     return made
 
@@ -61,7 +62,7 @@ class _Lightning:
         self._prefix = ""
         self._total: Optional[int] = None
         self._saved_step, self._saved_at, self._save_s = -1, time.monotonic(), 0.0
-        self._due = self._asked = self._saving = self._left = self._has_own = False
+        self._due = self._save_next = self._saving = self._left = self._has_own = False
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         if stage != "fit":
@@ -116,7 +117,7 @@ class _Lightning:
             return
         # Lightning handles TERM itself.
         stop = _any_rank(trainer, spot_progress.stopping() or trainer.received_sigterm)
-        self._asked = _any_rank(trainer, stop or self._is_due())
+        self._save_next = _any_rank(trainer, stop or self._is_due())
         if trainer.is_global_zero:
             self._report(trainer, trainer.global_step)
         self._left = self._left or stop
@@ -124,7 +125,7 @@ class _Lightning:
     def on_train_batch_start(self, trainer: Any, module: Any, *more: Any) -> None:
         """The row of a step is written after `on_train_batch_end`, and its counter moves then, so a save waits for the
         next hook. Mostly Lightning has left by then (`on_exception`); where TERM did not come, only the file did."""
-        if self._asked:
+        if self._save_next:
             self._save(trainer)
         if self._left:
             raise SystemExit(1)
@@ -140,8 +141,8 @@ class _Lightning:
             spot_progress._append(line)
 
     def _is_due(self) -> bool:
-        asked = getattr(spot_progress, "should_save", None)
-        if asked is not None and asked():
+        should_save = getattr(spot_progress, "should_save", None)
+        if should_save is not None and should_save():
             return True
         since_s = time.monotonic() - self._saved_at
         return not self._has_own and (since_s >= SAVE_EVERY_S or (self._due and self._save_s <= SAVE_SHARE * since_s))
@@ -149,14 +150,14 @@ class _Lightning:
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """At the end of an epoch no loader has to find its place again."""
         cheap = self._save_s <= SAVE_SHARE * (time.monotonic() - self._saved_at)
-        if self._on and (self._asked or (not self._has_own and _any_rank(trainer, cheap))):
+        if self._on and (self._save_next or (not self._has_own and _any_rank(trainer, cheap))):
             self._save(trainer)
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
         self._due = self._due or not self._saving  # the script has saved elsewhere
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        if self._asked:
+        if self._save_next:
             self._save(trainer)
         if self._on and trainer.is_global_zero and not trainer.sanity_checking:
             spot_progress.phase("evaluation")
@@ -172,13 +173,13 @@ class _Lightning:
             exception.code = 1  # Lightning exits with 0, as if the work were done
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
-        if self._asked:
+        if self._save_next:
             self._save(trainer)
         if self._on and not self._left and trainer.is_global_zero and self._total is not None:
             spot_progress._append({"step": trainer.global_step, "total": trainer.global_step})  # also of an early end
 
     def _save(self, trainer: Any) -> None:
-        self._asked = False
+        self._save_next = False
         if trainer.global_step <= self._saved_step:
             return
         began = time.monotonic()
@@ -239,19 +240,25 @@ class _Keras:
 
 
 class _Ray:
-    """A UserCallback of Ray Train, in the process of its controller."""
+    """A callback of Ray Train, in the process of its controller. A UserCallback is not called where it comes from the
+    environment, so these are the classes behind it."""
 
     STEPS = (("step", "max_steps"), ("global_step", "max_steps"), ("training_iteration", ""), ("epoch", "num_epochs"))
 
-    def after_report(self, run_context: Any, metrics: List[Dict[str, Any]], checkpoint: Any) -> None:
+    _config: Dict[str, Any] = {}
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        self._config = getattr(train_run_context, "train_loop_config", None) or {}
+
+    def after_report(self, training_report: Any, metrics: List[Dict[str, Any]]) -> None:
         values = metrics[0] if metrics else {}
         name, total_name = next(((name, total) for name, total in self.STEPS if name in values), ("", ""))
         step = spot_progress._number(values.get(name))
         if step is None:
             return
-        total = (run_context.train_loop_config or {}).get(total_name)
+        total = self._config.get(total_name)
         spot_progress.report(int(step), total=total if isinstance(total, int) else None, **_metrics(values))
-        path = getattr(checkpoint, "path", None)
+        path = getattr(getattr(training_report, "checkpoint", None), "path", None)
         if path and _inside(path):
             spot_progress.checkpoint(os.path.relpath(path, _folder()).split(os.sep)[0], int(step))
 
@@ -271,9 +278,9 @@ class _Accelerate:
             spot_progress.report(step, **_metrics(values))
 
 
-_CLASSES = {
+_CLASSES: Dict[str, Any] = {
     "KerasCallback": (_Keras, "keras.callbacks", "Callback"),
-    "RayCallback": (_Ray, "ray.train", "UserCallback"),
+    "RayCallback": (_Ray, "ray.train.v2._internal.execution.callback", "ControllerCallback", "ReportCallback"),
     "AccelerateTracker": (_Accelerate, "accelerate.tracking", "GeneralTracker"),
 }
 

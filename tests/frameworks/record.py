@@ -34,12 +34,12 @@ import spot_frameworks
 
 
 class Recorder(spot_frameworks.RayCallback):
-    def after_report(self, run_context, metrics, checkpoint):
-        path = None if checkpoint is None else os.path.relpath(checkpoint.path, os.environ["SPOT_CHECKPOINT_DIR"])
-        call = {"hook": "after_report", "config": run_context.train_loop_config, "metrics": metrics, "checkpoint": path}
+    def after_report(self, training_report, metrics):
+        path = os.path.relpath(training_report.checkpoint.path, os.environ["SPOT_CHECKPOINT_DIR"])
+        call = {"hook": "after_report", "config": self._config, "metrics": metrics, "checkpoint": path}
         with open(os.environ["SPOT_PROGRESS_FILE"] + ".calls", "a") as target:
             target.write(json.dumps(call) + chr(10))
-        super().after_report(run_context, metrics, checkpoint)
+        super().after_report(training_report, metrics)
 """
 calls: list[dict[str, Any]] = []
 
@@ -109,6 +109,11 @@ def prepare(name: str) -> None:
         watch(spot_frameworks._Accelerate, ("log",), lambda self, a, more: {"values": a[0], **more})
 
 
+def with_callback(text: str) -> str:
+    """The script with the one line that Keras needs."""
+    return text.replace("        Slow(),", "        Slow(),\n        __import__('spot_frameworks').KerasCallback(),")
+
+
 def prepare_ray(folder: Path) -> None:
     """The callback runs in the process of Ray's controller."""
     (folder / "python" / "ray_recorder.py").write_text(RAY_RECORDER)
@@ -140,7 +145,8 @@ def main() -> None:
     arguments = SCRIPTS[name].format(results=folder / "results", checkpoints=folder / "checkpoints").split()
     script = HERE / "scripts" / f"train_{name}.py"
     sys.argv = [str(script), *arguments]
-    runpy.run_path(str(script), run_name="__main__")
+    (folder / script.name).write_text(with_callback(script.read_text()))
+    runpy.run_path(str(folder / script.name), run_name="__main__")
     of_ray = folder / "progress.calls"
     if of_ray.exists():
         calls.extend(json.loads(line) for line in of_ray.read_text().splitlines())

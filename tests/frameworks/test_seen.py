@@ -74,7 +74,8 @@ def test_transformers_says_each_step_and_its_end() -> None:
     steps = [report["step"] for report in reports if report]
     assert steps == sorted(steps)
     assert steps[-1] == total
-    assert {"loss", "learning_rate", "grad_norm", "epoch"} <= set(reports[1]["metrics"])
+    names = {name for report in reports if report for name in report.get("metrics", {})}
+    assert {"loss", "learning_rate", "grad_norm", "epoch"} <= names
     end, _ = report_of(seen("transformers")["calls"][-1]["trainerStatus"], total, True)
     assert end is None, "a save on TERM ends the same way"
 
@@ -123,6 +124,14 @@ def replay_lightning(machine: Machine, stop_at: int | None = None) -> list[Simpl
     return trainers
 
 
+def rounded(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The recorded calls have numbers of six places."""
+    return [
+        {**line, "metrics": {name: round(value, 4) for name, value in line.get("metrics", {}).items()}}
+        for line in lines
+    ]
+
+
 def steps_of(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(line["step"], line["total"]) for line in lines if "total" in line]
 
@@ -150,12 +159,15 @@ def test_lightning_saves_and_stops_at_the_end_of_the_step(machine: Machine, monk
 
 def test_keras_reports_what_it_did_then(machine: Machine) -> None:
     callback = machine.module._Keras()
-    for call in seen("keras")["calls"]:
+    calls = seen("keras")["calls"]
+    for number, call in enumerate(calls):
         callback.params = call["params"]
+        if number == len(calls) // 2:  # what is left out between them
+            callback.on_epoch_begin(callback.params["epochs"] - 1)
         getattr(callback, call["hook"])(*call["arguments"])
     lines, recorded = machine.lines(), seen("keras")["lines"]
-    assert lines[:8] == recorded[:8]
-    assert lines[-1] == recorded[-1]
+    assert rounded(lines[:8]) == rounded(recorded[:8])
+    assert rounded(lines[-1:]) == rounded(recorded[-1:])
     assert steps_of(lines)[-1] == (1200, 1200)
 
 
@@ -163,15 +175,15 @@ def test_accelerate_reports_what_it_did_then(machine: Machine) -> None:
     tracker = machine.module._Accelerate()
     for call in seen("accelerate")["calls"]:
         tracker.log(call["values"], step=call["step"])
-    assert machine.lines() == seen("accelerate")["lines"]
+    assert rounded(machine.lines()) == rounded(seen("accelerate")["lines"])
 
 
 def test_ray_reports_what_it_did_then(machine: Machine) -> None:
     callback = machine.module._Ray()
     for call in seen("ray")["calls"]:
-        path = call["checkpoint"] and str(machine.folder / "checkpoints" / call["checkpoint"])
-        context = SimpleNamespace(train_loop_config=call["config"])
-        callback.after_report(context, call["metrics"], SimpleNamespace(path=path) if path else None)
+        callback.after_controller_start(SimpleNamespace(train_loop_config=call["config"]))
+        path = str(machine.folder / "checkpoints" / call["checkpoint"])
+        callback.after_report(SimpleNamespace(checkpoint=SimpleNamespace(path=path)), call["metrics"])
     recorded = seen("ray")["lines"]
     assert machine.lines()[:8] == recorded[:8]
     assert {line["checkpoint"] for line in recorded if "checkpoint" in line} == {"regression"}

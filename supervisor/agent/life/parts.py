@@ -100,7 +100,6 @@ class Parts:
         self.series = MetricSeries(self.beat_state.up_s, self.masker)
         self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
         self.progress = self._progress()
-        self.status_door = StatusDoor(folder.status_token, lambda: os.path.exists(folder.stopping))
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)
@@ -177,6 +176,7 @@ class Parts:
         )
         stalls = HangWatch(job, self.beat_state, sources, time.monotonic)
         self.evidence.usual_s = lambda: stalls.usual_s
+        self.status_door = StatusDoor(folder.status_token, lambda: os.path.exists(folder.stopping))
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_loop = self._loop("facts", self.facts_duty.step)

@@ -27,7 +27,8 @@ def reached(beat: Beat) -> int:
 
 def printed(rig: Rig) -> int:
     """The last step in the log of a script that tells its steps to nobody else."""
-    steps = re.findall(r"^step ([0-9]+)/", (rig.machine / "work" / "output.log").read_text(), re.MULTILINE)
+    log = rig.machine / "work" / "output.log"
+    steps = re.findall(r"^step ([0-9]+)/", log.read_text() if log.exists() else "", re.MULTILINE)
     return int(steps[-1]) if steps else 0
 
 
