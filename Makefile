@@ -89,6 +89,15 @@ bench: env agent  ## Run the benchmarks: one JSON line for each figure, with its
 campaign: env agent  ## Run the long random campaigns; `make test` runs short ones
 	$(PY) -m pytest tests/campaign $(shell grep -rl --include='test_*.py' 'tests.properties import' tests) --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
+FRAMEWORKS := build/frameworks
+$(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt tools/make_venv.sh
+	@tools/make_venv.sh $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
+
+frameworks: env agent $(FRAMEWORKS)/.installed build/trackers/.installed  ## Train with the real Transformers, Lightning, Keras, ... on CPU, in an environment of 2 GB; ARGS=--record writes what they sent
+	$(PY) -m pytest tests/frameworks/real --durations=10 -o faulthandler_timeout=1200 $(ARGS)
+
 diagnose: env  ## Measure the verdicts on the labeled corpus: confusion matrix, dangerous mistakes, mutations
 	@$(PY) -m tests.diagnosis $(ARGS)
 
@@ -133,4 +142,4 @@ clean:  ## Remove built and cached files; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: house house-ratchet test demo demo-cloud replay bench campaign corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean trackers
+.PHONY: house house-ratchet test demo demo-cloud replay bench campaign frameworks corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean trackers

@@ -16,6 +16,7 @@ BEATS_PER_SILENCE = 3  # a silence limit must hold at least this many stored bea
 BOOT_MARGIN_S = 300.0  # what a boot needs beyond the wait for its GPU
 CUT_OFF_MIN_S = 3600.0
 MOST_SAVE_S = 3600.0  # a longer save waited for a store that was away
+SAVE_WAIT_S = 3.0  # after TERM: Transformers' JIT checkpoint waits so long before it saves (kill_wait)
 STOP = "stop"  # of a metric, or of a resume that is ignored: the run ends
 
 
@@ -186,8 +187,9 @@ def check_cut_off(cut_off_s: float) -> None:
 
 
 def leaving_s(save_s: float | None) -> float:
-    """What an agent needs to leave a machine: two checkpoints and a minute. None = no save was measured."""
-    return 2.0 * min(save_s or 0.0, MOST_SAVE_S) + 60.0
+    """What an agent needs to leave a machine: the wait before a save, two checkpoints and a minute. None = no save was
+    measured."""
+    return SAVE_WAIT_S + 2.0 * min(save_s or 0.0, MOST_SAVE_S) + 60.0
 
 
 def check_order(lower_name: str, lower: float, upper_name: str, upper: float, why: str) -> None:

@@ -154,7 +154,7 @@ def test_a_folder_that_the_training_removed_holds_no_checkpoints(bench: Bench, i
         assert bench.ready(3.0, last=True) == ["a-2"]
 
 
-def test_the_kernel_reports_renames_and_nothing_else(tmp_path: Path) -> None:
+def test_the_kernel_reports_renames_and_closed_files(tmp_path: Path) -> None:
     renames = Renames(str(tmp_path))
     try:
         (tmp_path / "in-place").write_text("x")
@@ -164,7 +164,9 @@ def test_the_kernel_reports_renames_and_nothing_else(tmp_path: Path) -> None:
         (tmp_path / "d.tmp").rename(tmp_path / "d")
         (tmp_path / "ü").write_text("x")
         (tmp_path / "ü").rename(tmp_path / "ä")
-        assert renames.poll() == ["a", "d", "ä"]
+        names = renames.poll()
+        assert [name for name in names if not name.endswith("/")] == ["a", "d", "ä"]
+        assert [name for name in names if name.endswith("/")] == ["in-place/", "a.tmp/", "ü/"]
         assert renames.poll() == []
     finally:
         renames.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.agent.checkpoints import snapshots
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
 from supervisor.agent.checkpoints.pruning import Pruner
@@ -145,6 +147,49 @@ def test_a_rename_takes_the_snapshot_and_later_rows_are_not_in_it(bench: Bench, 
     moments.at_rest("last.pt")
     moments.clear()
     assert list((tmp_path / "moments").iterdir()) == [], "copies that nobody saved are gone"
+    renames.close()
+
+
+def test_a_file_that_is_closed_has_a_moment_and_one_that_changed_since_needs_another(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    renames = Renames(str(tmp_path / "checkpoints"))
+    moments = Snapshots(renames, bench.taker)
+    last = tmp_path / "checkpoints" / "last.pt"
+    bench.write("metrics.csv", "1\n")
+    last.write_text("step 1")
+    assert moments.step() == 0.0
+    bench.write("metrics.csv", "1\n2\n")
+    moments.at_rest("last.pt", last.stat().st_mtime_ns)
+    assert moments.renamed() == set(), "it is not complete for that"
+    assert copies(moments.of("last.pt")) == {"metrics.csv": "1\n"}
+    # Closed, then opened again and written to: it is still open when it comes to rest.
+    last.write_text("step 2")
+    moments.renamed()
+    bench.write("metrics.csv", "1\n2\n3\n")
+    moments.at_rest("last.pt", time.time_ns() + 1)
+    assert copies(moments.of("last.pt")) == {"metrics.csv": "1\n2\n3\n"}
+    renames.close()
+
+
+def test_a_training_that_writes_in_place_all_the_time_costs_few_snapshots(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    renames = Renames(str(tmp_path / "checkpoints"))
+    moments = Snapshots(renames, bench.taker)
+    taken = []
+    take = bench.taker.take
+    monkeypatch.setattr(bench.taker, "take", lambda: taken.append(1) or take())
+    monkeypatch.setattr(snapshots, "IN_PLACE_SHARE", 1e9)
+    for step in range(20):
+        (tmp_path / "checkpoints" / "log.txt").write_text(str(step))
+        moments.renamed()
+    assert len(taken) == 1
+    bench.write("metrics.csv", "2\n")
+    moments.at_rest("log.txt")
+    assert copies(moments.of("log.txt")) == {"metrics.csv": "2\n"}, "the first moment is not its last one"
     renames.close()
 
 

@@ -271,7 +271,7 @@ def test_more_memory_says_by_which_figure(
         (Cause.TIME_LIMIT, None, 20.0, "the time limit cut this one off"),
         (Cause.PREEMPTED, None, 95.0, "a checkpoint takes 1 min 35 s"),
         (Cause.PREEMPTED, 60.0, 95.0, "a checkpoint takes 1 min 35 s"),
-        (Cause.PREEMPTED, None, 29.0, ""),  # 118 s: the usual 120 s are enough
+        (Cause.PREEMPTED, None, 28.0, ""),  # 119 s: the usual 120 s are enough
         (Cause.PREEMPTED, 95.0, 95.0, ""),  # this one was warned so early already
         (Cause.PREEMPTED, None, None, ""),
         (Cause.PREEMPTED, 4000.0, 9000.0, ""),  # a save of more than an hour makes no warning longer

@@ -33,21 +33,21 @@ from tests.waiting import wait_for
     [
         (None, 86400.0, 0, 120),
         (5.0, 86400.0, 0, 120),
-        (30.0, 86400.0, 0, 120),
-        (30.1, 86400.0, 0, 121),
-        (300.0, 86400.0, 0, 660),
-        (300.0, 86400.0, 1, 1320),  # it was too short last time
+        (28.5, 86400.0, 0, 120),
+        (28.6, 86400.0, 0, 121),
+        (300.0, 86400.0, 0, 663),
+        (300.0, 86400.0, 1, 1326),  # it was too short last time
         (None, 86400.0, 1, 240),
         (None, 86400.0, 2, 480),  # and 240 s were too short as well
         (None, 86400.0, 9, 1920),
         (300.0, 600.0, 0, 300),  # half of the walltime is for the training
         (300.0, 600.0, 3, 300),
-        (90_000.0, None, 0, 7260),  # it waited for a store that was away
+        (90_000.0, None, 0, 7263),  # it waited for a store that was away
         (90_000.0, None, 4, 65535),  # the most that sbatch takes
         (None, 60.0, 0, 30),
     ],
 )
-def test_the_warning_is_two_checkpoints_and_a_minute(
+def test_the_warning_is_two_checkpoints_a_minute_and_the_wait_before_a_save(
     checkpoint_s: float | None, walltime_s: float | None, timed_out: int, warning: int
 ) -> None:
     assert warning_s(checkpoint_s, walltime_s, timed_out) == warning

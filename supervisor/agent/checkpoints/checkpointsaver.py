@@ -132,7 +132,6 @@ class CheckpointSaver:
             self._check(candidate)
             self._save(folder, candidate)
         except Changed as error:
-            self._snapshots.forget(candidate.name)
             _log.info("checkpoint %s is left for later: %s", candidate.name, error)
             return False
         except (HeldBack, Mismatch, ValueError, OSError) as error:
@@ -150,7 +149,8 @@ class CheckpointSaver:
 
     def _done(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         folder.done(candidate)
-        self._snapshots.forget(candidate.name)
+        if folder.signature(candidate.name) in (None, candidate.signature):
+            self._snapshots.forget(candidate.name)  # else what is pending belongs to its next content
 
     def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         started = time.monotonic()

@@ -4,7 +4,8 @@ The command continues while a checkpoint is uploaded. Rows that it appends meanw
 writes them again. So a thread waits for the kernel to report each rename and takes a snapshot of the results at once:
 the sizes of all files first, then copies of the files that changed since the last save, each up to its recorded size.
 That cuts off later appends; a file that is being rewritten is copied again until it is at rest. A checkpoint that is
-written in place has no rename: its snapshot is taken when it is first seen at rest.
+written in place has a moment, too: when its file is closed, or the last file of a folder that a known framework fills
+(layouts.py). Where none is seen, the snapshot is taken when it is first seen at rest.
 
 The results folder counts as all plain files in it, and nothing outside, wherever a link leads. The command owns the
 folder and may turn any part of it into a link between two of our calls, so a file counts by the real place of its open
@@ -32,6 +33,7 @@ LEADS_OUT = "a link that leads out of the results folder is not followed"
 WAIT_S = 10.0  # for a rename; nothing else wakes this thread, and the process does not wait for it
 TRIES = 3  # of a copy of a file that is being written
 MAX_OVERTAKEN = 10_000
+IN_PLACE_SHARE = 20.0  # snapshots of what is written in place take no more than this part of the time
 PENDING = 3  # snapshots of checkpoints that are not saved yet: the newest is the one that counts
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -220,7 +222,9 @@ class Snapshots:
         self._names: Set[str] = set()
         # Renamed checkpoints without a snapshot: later results do not belong to them.
         self._overtaken: Set[str] = set()
-        self._pending: Dict[str, Tuple[Snapshot, bool]] = {}  # name -> (snapshot, by a rename), oldest first
+        self._pending: Dict[str, Tuple[Snapshot, bool]] = {}  # name -> (snapshot, by an event), oldest first
+        self._next_in_place = 0.0
+        self._in_place_ns: Dict[str, int] = {}  # name -> wall time of its snapshot
 
     def step(self) -> Optional[float]:
         """Wait for renames and take a snapshot at once. None where renames cannot be watched."""
@@ -238,11 +242,13 @@ class Snapshots:
             names, self._names = self._names, set()
         return names
 
-    def at_rest(self, name: str) -> None:
-        """This entry was seen twice without a change."""
+    def at_rest(self, name: str, changed_ns: int = 0) -> None:
+        """This entry was seen twice without a change. `changed_ns`: of its last one. A file that stayed open may have
+        changed since it was closed before."""
         with self._lock:
-            _, by_rename = self._pending.get(name, (None, False))
-            if not name.startswith(BEST) and name not in self._overtaken and not by_rename:
+            _, by_event = self._pending.get(name, (None, False))
+            has_moment = by_event and changed_ns <= self._in_place_ns.get(name, changed_ns)
+            if not name.startswith(BEST) and name not in self._overtaken and not has_moment:
                 self._take(name, False)
 
     def of(self, name: str) -> Snapshot:
@@ -269,18 +275,34 @@ class Snapshots:
     def _drain(self) -> None:
         with self._lock:
             names = self._renames.poll()
-            self._names.update(names)
-            checkpoints = [name for name in names if is_checkpoint_name(name) and not name.startswith(BEST)]
+            moved = [name for name in names if not name.endswith("/")]
+            self._names.update(moved)
+            checkpoints = [name for name in moved if is_checkpoint_name(name) and not name.startswith(BEST)]
             if checkpoints:
                 if len(self._overtaken) > MAX_OVERTAKEN:
                     self._overtaken.clear()  # entries that the training itself removed, unseen
                 self._overtaken.update(checkpoints)
                 self._take(checkpoints[-1], True)
+            if names and names[-1].endswith("/"):
+                self._take_in_place(names[-1].rstrip("/"))
 
-    def _take(self, name: str, by_rename: bool) -> None:
+    def _take_in_place(self, name: str) -> None:
+        """It was written in place just now, perhaps completely. A training may do so all the time: then the snapshot
+        waits until the entry is at rest."""
+        if not is_checkpoint_name(name) or name.startswith(BEST):
+            return
+        began = time.monotonic()
+        if began >= self._next_in_place:
+            self._take(name, True)
+            self._in_place_ns[name] = time.time_ns()
+            self._next_in_place = began + IN_PLACE_SHARE * (time.monotonic() - began)
+        else:
+            self._drop(name)
+
+    def _take(self, name: str, by_event: bool) -> None:
         snapshot = self._taker.take()
         self._drop(name)
-        self._pending[name] = (snapshot, by_rename)
+        self._pending[name] = (snapshot, by_event)
         self._overtaken.discard(name)
         while len(self._pending) > PENDING:
             oldest = next(iter(self._pending))
@@ -289,6 +311,7 @@ class Snapshots:
             self._drop(oldest)
 
     def _drop(self, name: str) -> None:
+        self._in_place_ns.pop(name, None)
         if name in self._pending:
             self._pending.pop(name)[0].drop()
 

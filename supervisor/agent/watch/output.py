@@ -262,6 +262,7 @@ class Progress:
         self._pace = Pace()
         self._bad = 0
         self.phases: Set[str] = set()  # those that the training has named
+        self._own_steps = False  # the file has had a step
         self.first_step: Optional[int] = None
         self.step: Optional[int] = None
         self.total: Optional[int] = None
@@ -293,6 +294,7 @@ class Progress:
                 self._bad += 1
             else:
                 changes.update(reported)
+                self._own_steps = self._own_steps or "step" in reported
         if changes:
             self._report(**changes)
         return self._tail.read_bytes > before
@@ -300,6 +302,12 @@ class Progress:
     def follow(self, take: Callable[[int, object, object], None]) -> None:
         """`take` gets the step, the metrics and the metrics that are not finite of each report."""
         self._takers.append(take)
+
+    def add(self, data: Dict[str, Any]) -> None:
+        """A report by another door (trainerstatus.py). It counts until the training reports steps itself."""
+        changes = None if self._own_steps else self._read(data)
+        if changes:
+            self._report(**changes)
 
     def step_of(self, name: str) -> int:
         """The step of a checkpoint: the announced one, else the last integer in its name, else the last reported step.

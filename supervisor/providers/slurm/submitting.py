@@ -32,7 +32,7 @@ CONSOLE = "console.log"  # of a machine's folder
 
 
 def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: int = 0) -> int:
-    """N: twice the measured time of a checkpoint and a minute. Twice as long for each attempt (`timed_out`) that Slurm
+    """N: twice the measured time of a checkpoint and 63 s. Twice as long for each attempt (`timed_out`) that Slurm
     had to end at its walltime, because the warning was too short. At most half of the walltime. None = not known."""
     wanted = max(WARNING_S, leaving_s(checkpoint_s)) * 2.0 ** min(timed_out, MOST_DOUBLINGS)
     most = MOST_WARNING_S if walltime_s is None else min(MOST_WARNING_S, walltime_s / 2)
