@@ -23,7 +23,7 @@ from supervisor.domain.texts import clause
 from supervisor.ports.store import StoreDown
 from supervisor.storage.engine import tables
 from supervisor.storage.engine.group import Checkpointer, GroupWriter
-from supervisor.storage.engine.statements import Counts, Session
+from supervisor.storage.engine.statements import Counts, Session, sqlalchemy_error
 from supervisor.telemetry import metrics
 
 JOURNAL_BYTES = 64 * 1024 * 1024
@@ -232,7 +232,13 @@ def _sqlite_engine(
 def _begin_with(statement: str, engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(statement)
+        """By the driver itself: through SQLAlchemy it would take a third of the time of a short transaction."""
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
+        try:
+            driver.cursor().execute(statement)
+        except sqlite3.Error as error:
+            raise sqlalchemy_error(connection.dialect, error) from error
 
 
 def _postgres_engine(url: URL) -> Engine:
