@@ -58,6 +58,8 @@ def _prepare() -> None:
     """What each worker would start, import or read for itself, where the tests that were collected can need it."""
     if "tests.forked" in sys.modules:
         importlib.import_module("tests.forked").share()
+    if "tests.agent.machine_rig" in sys.modules:
+        importlib.import_module("tests.agent.machine_rig").agent_with_bytecode()
     if "tests.cloud.cloud" in sys.modules:
         importlib.import_module("google.cloud.compute_v1")
         importlib.import_module("tests.cloud.rolefiles").grants()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.machinefolder.agent_archive import with_bytecode, write_agent
+from supervisor.machinefolder.agent_archive import write_agent
 from tests.agent.bench import ManualClock
 from tests.agent.bucket import BUCKET, LARGE, store_at
-from tests.agent.machine_rig import Rig
+from tests.agent.machine_rig import Rig, agent_with_bytecode
 from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
 
@@ -22,9 +22,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def compiled(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the local provider starts it: from the sources alone each start takes 0.2 s of CPU more."""
-    return with_bytecode(archive, tmp_path_factory.mktemp("compiled") / "agent.pyz")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("compiled") / "agent.pyz"
+    path.write_bytes(agent_with_bytecode())
+    return path
 
 
 @pytest.fixture

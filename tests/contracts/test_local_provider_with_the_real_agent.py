@@ -15,10 +15,10 @@ import pytest
 from supervisor.contract import baton, heartbeat, runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
-from supervisor.machinefolder.agent_archive import with_bytecode, write_agent
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
 from supervisor.ports.provider import LaunchRequest
+from tests.agent.machine_rig import agent_with_bytecode
 from tests.contracts.disasters_suite import DisastersContract
 from tests.contracts.provider_subject import ref
 from tests.contracts.provider_suite import ProviderContract
@@ -57,9 +57,9 @@ class RealSubject(LocalSubject):
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the provider starts it (supervisor/providers/local/make.py)."""
-    folder = tmp_path_factory.mktemp("agent")
-    return with_bytecode(write_agent(folder / "plain.pyz"), folder / "agent.pyz")
+    path = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    path.write_bytes(agent_with_bytecode())
+    return path
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import base64
 import json
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,17 @@ from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import Baton
 from supervisor.contract.heartbeat import Beat
-from supervisor.machinefolder.agent_archive import build_agent, compiled
-from tests.agent.machine_rig import PACES, TOY
+from tests.agent.machine_rig import PACES, TOY, agent_with_bytecode
 from tests.cloud.vm import Scene
 from tests.providers.startup_rig import BUCKET, MACHINE_ID, RUN, StartupRig
 from tests.waiting import wait_for
-
-
-@cache
-def archive() -> bytes:
-    """With the bytecode of this Python, which those machines have."""
-    return compiled(build_agent())
 
 
 class AgentRig(StartupRig):
     """Attempt 1 of a run that has begun: its baton names launch 1.1.1 as next."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, archive())
+        super().__init__(folder, agent_with_bytecode())  # of this Python, which those machines have
         baton = rules.raise_next(rules.create("sup-1", 1), "1.1.1", "n0nce", False)
         self.storage.put(BUCKET, runfiles.baton(RUN), rules.encode(baton))
         self.attributes |= {"spot-attempt": "1", "spot-launch-id": "1.1.1"}
