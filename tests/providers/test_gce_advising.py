@@ -89,7 +89,7 @@ def test_memory_above_four_times_that_of_the_cards_is_told_with_a_machine_that_h
     ("has_secrets", "more", "told"),
     [
         (False, (), "devstorage.read_write: every package"),
-        (False, ("https://www.googleapis.com/auth/bigquery",), "devstorage.read_write and bigquery: every package"),
+        (False, ("bigquery",), "devstorage.read_write and bigquery: every package"),
         (True, (), "cloud-platform: Secret Manager takes no narrower one"),
     ],
 )

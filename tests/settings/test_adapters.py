@@ -134,6 +134,7 @@ OTHER = {
     "SPOT_GCE_BOOT_DISK_GB": "200",
     "SPOT_GCE_BOOT_DISK_TYPE": "pd-balanced",
     "SPOT_GCE_MIN_CPU_PLATFORM": "Intel Skylake",
+    "SPOT_GCE_MACHINE_SCOPES": "bigquery",
     "SPOT_GCE_SHIELDED": "no",
     "SPOT_GCE_GPU_DRIVER_VERSION": "535.288.01",
     "SPOT_GCE_NOTICE_S": "120",
@@ -231,3 +232,8 @@ def test_the_folder_of_a_local_supervisor_stays_as_it_was(tmp_path: Path) -> Non
     assert settings.gpu_timeout_s(known, LOCAL) == 0.0
     assert settings.public_host(known) == ""
     assert settings.public_host(load(SPOT_PUBLIC_URL="https://Spot.Example.org:8443/x")) == "spot.example.org"
+
+
+def test_all_cloud_apis_are_never_given_to_a_machine() -> None:
+    with pytest.raises(SettingsRefused, match="every package of a training could use all APIs"):
+        load(SPOT_GCE_MACHINE_SCOPES="bigquery,cloud-platform")

@@ -19,7 +19,8 @@ GOOGLE = "https://compute.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # of the supervisor itself: IAM roles set the limits
 # Of machines: every package that a training imports can use the token of its machine. Secret Manager takes no narrower
 # scope than all Cloud APIs, so only machines that read a secret get that.
-STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+SCOPES = "https://www.googleapis.com/auth/"
+STORAGE_SCOPE = f"{SCOPES}devstorage.read_write"
 
 _SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
 _A_SERIES = re.compile(r"a[0-9]+x?-[a-z]+-([1-9][0-9]?)g(-|\Z)")  # a2-highgpu-4g, a3-edgegpu-8g-nolssd, a4x-highgpu-4g
@@ -83,7 +84,7 @@ class GceConfig:
     boot_disk_gb: int = 100
     boot_disk_type: str = "pd-ssd"
     min_cpu_platform: str = ""
-    machine_scopes: tuple[str, ...] = ()  # beside that of storage
+    machine_scopes: tuple[str, ...] = ()  # beside that of storage, without the address before their names
     shielded: bool = True
     gpu_driver_version: str = "default"
     notice_s: int = 0

@@ -31,7 +31,7 @@ from supervisor.domain.machines import (
     SUPERVISOR_LABEL,
 )
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, SecretRefused
-from supervisor.providers.gce.config import SCOPE, STORAGE_SCOPE, GceConfig, NewDisk, Shape, region_of
+from supervisor.providers.gce.config import SCOPE, SCOPES, STORAGE_SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 from supervisor.providers.gce.settings import NOTICES_S
 
@@ -130,7 +130,8 @@ def labels(config: GceConfig, request: LaunchRequest) -> dict[str, str]:
 
 def scopes(config: GceConfig, has_secrets: bool) -> list[str]:
     """What the token of a machine is good for."""
-    return [SCOPE] if has_secrets else list(dict.fromkeys((STORAGE_SCOPE, *config.machine_scopes)))
+    others = (f"{SCOPES}{name}" for name in config.machine_scopes)
+    return [SCOPE] if has_secrets else list(dict.fromkeys((STORAGE_SCOPE, *others)))
 
 
 def bucket_and_prefix(store_url: str) -> tuple[str, str]:
