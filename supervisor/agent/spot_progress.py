@@ -11,6 +11,7 @@ script runs anywhere. One call is one JSON line, appended in one write; nothing 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import math
@@ -65,20 +66,12 @@ def stopping() -> bool:
 
 
 def should_save() -> bool:
-    """True once each time when a save is due, by what a save costs and how likely this machine is preempted now.
-
-    Call it after every step, and save then: `if should_save() or stopping(): ...`. It is due again after the next
-    checkpoint. Ranks that save together must agree: one may see it a step earlier. Without the agent it is never due,
-    so keep a rule of your own beside it.
-    """
-    try:
+    """True once each time when a save is due, by its cost and the hazard of this machine; without the agent never."""
+    before = _save["due"]
+    with contextlib.suppress(OSError):
         status = os.stat(os.environ.get("SPOT_SAVE_FILE") or "")
-    except OSError:
-        return False
-    due = (status.st_ino, status.st_mtime_ns)
-    is_new: bool = due != _save["due"]
-    _save["due"] = due
-    return is_new
+        _save["due"] = (status.st_ino, status.st_mtime_ns)
+    return bool(_save["due"] != before)
 
 
 _save: Dict[str, Any] = {"due": None}
