@@ -95,7 +95,7 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt tools/make_venv.sh
 	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
-frameworks: env agent $(FRAMEWORKS)/.installed build/trackers/.installed  ## Train with the real Transformers, Lightning, Keras, ... on CPU, in an environment of 2 GB; ARGS=--record writes what they sent
+frameworks: env agent $(FRAMEWORKS)/.installed build/trackers/.installed  ## Train with the real Transformers, Lightning, Keras, ... on CPU, in an environment of 2 GB
 	$(PY) -m pytest tests/frameworks/real --durations=10 -o faulthandler_timeout=1200 $(ARGS)
 
 diagnose: env  ## Measure the verdicts on the labeled corpus: confusion matrix, dangerous mistakes, mutations
