@@ -10,7 +10,8 @@ from typing import Optional
 from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.life.supervise import Supervision
 from supervisor.agent.machine.command import Unfit
-from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import JobRefused, read_job
 from supervisor.agent.machine.masking import Masker, open_console
 from supervisor.agent.machine.processes import own_identity, return_memory, run_below_init, with_platform_id
 from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, read_secrets, secrets_in

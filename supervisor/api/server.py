@@ -21,7 +21,19 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from supervisor.api.errors import AddressUnknown, MethodNotAllowed, problem, request_id_of
-from supervisor.api.routes import access, actions, beats, dev, events, files, health, incidents, machines, runs
+from supervisor.api.routes import (
+    access,
+    actions,
+    beats,
+    commands,
+    dev,
+    events,
+    files,
+    health,
+    incidents,
+    machines,
+    runs,
+)
 from supervisor.api.streams.listeners import Streams
 from supervisor.api.wire.connection import HEAD_MAX_BYTES, Patience, protocol
 from supervisor.api.wire.deps import Services, streams_of
@@ -37,8 +49,8 @@ from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 ROUTES = [
-    *runs.routes, *files.routes, *actions.routes, *events.routes, *beats.routes, *health.routes, *machines.routes,
-    *incidents.routes, *dev.routes, *access.token_routes, *access.webhook_routes,
+    *runs.routes, *files.routes, *actions.routes, *commands.routes, *events.routes, *beats.routes, *health.routes,
+    *machines.routes, *incidents.routes, *dev.routes, *access.token_routes, *access.webhook_routes,
 ]  # fmt: skip
 BACKLOG = 512
 GRACE_S = 2

@@ -1,9 +1,8 @@
 """The baton: one object per run. It says who may write, which checkpoint counts, and whether the run is over.
 
-Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and returns the
-baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. It is one object
-because with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
-section 1). The supervisor may create, raise_next, mark_holder_gone, order_drill, close, open_generation, move_in,
+Every function takes the baton that was read and returns the baton to write with if-generation-match on the generation
+that was read, or raises `BatonRefused`. It is one object because with a fence and a pointer in two objects an old agent
+can move the pointer after the fence has changed (RULES section 1). The supervisor may create, raise_next, mark_holder_gone, order_drill, close, open_generation, move_in,
 move_out, write_off and purge; an agent may claim, take_back, leave, move_checkpoint, keep_best, drop_checkpoint,
 keep_results and finish.
 
@@ -47,9 +46,8 @@ class Pointer(NamedTuple):
     """One verified checkpoint: the prefix of its files, and what they must contain.
 
     `results`: the manifest of the results of the same moment; its name is an object key. None: an older agent saved the
-    checkpoint without them, or no resume starts from this entry (best*). `reported`, `total`: what the training had
-    reported when it was saved; None: nothing, or an older agent saved it.
-    """
+    checkpoint without them, or no resume starts from this entry (best*). `reported`, `total`: of the training at that
+    time; None: nothing, or an older agent saved it."""
 
     step: int
     prefix: str
@@ -157,8 +155,8 @@ def mark_holder_gone(baton: Baton, launch_id: str) -> Baton:
 
 def order_drill(baton: Baton, order: DrillOrder) -> Baton:
     """Changes nothing where the baton is over, or names this order or a later one: an order never goes back."""
-    newer = baton.drill is not None and baton.drill.number >= order.number
-    return baton if newer or baton.closed is not None or baton.done is not None else baton._replace(drill=order)
+    is_late = baton.drill is not None and baton.drill.number >= order.number
+    return baton if is_late or baton.closed is not None or baton.done is not None else baton._replace(drill=order)
 
 
 def close(baton: Baton, reason: str) -> Baton:

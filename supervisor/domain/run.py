@@ -1,7 +1,6 @@
 """A run: what the user asked for, its state, and what it has used so far. One frozen value; a change makes a new one.
 
-Billed hours, their cost and the time in training follow the agent's own uptime (Attempt.drift_s): a step of the wall
-clock bills no hour.
+Billed hours, their cost and the time in training follow the agent's uptime (Attempt.drift_s), not the wall clock.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.processes import Identity
 from supervisor.agent.store.access import BatonKeeper, Retrier
 from supervisor.contract import baton as rules

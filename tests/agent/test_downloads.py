@@ -12,7 +12,8 @@ import pytest
 from supervisor.agent.machine import downloads
 from supervisor.agent.machine.command import NotStarted
 from supervisor.agent.machine.downloads import KEPT_S, Downloads, hub_folder, kept_files
-from supervisor.agent.machine.folder import MachineFolder, StagedFile
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import StagedFile
 from supervisor.agent.store.access import TRIES, GaveUp
 from supervisor.contract import runfiles
 from supervisor.contract.stores.folder import FolderStore

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from supervisor.agent.machine import gpus as gpu_rules
-from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.gpus import GpuReader, missing_text
+from supervisor.agent.machine.job import Job
 from supervisor.agent.store.access import GaveUp
 from tests.agent.nvml_library import NAME
 from tests.agent.nvml_stub import LOST, NOT_SUPPORTED, NvmlStub, no_library, reader, temperature

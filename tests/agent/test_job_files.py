@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.machine.folder import Job, JobRefused, read_job
+from supervisor.agent.machine.job import Job, JobRefused, read_job
 from supervisor.agent.machine.processes import with_platform_id
 from tests.agent.bench import IDENTITY
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from supervisor.agent.life import parts
-from supervisor.agent.life.parts import LAST_TRIES, Loop
+from supervisor.agent.life.loops import LAST_TRIES, Loop
 from tests.waiting import wait_for
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.machine.folder import read_job
+from supervisor.agent.machine.job import read_job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.watch import hang
 from supervisor.agent.watch.beat_state import BeatState

@@ -15,7 +15,8 @@ import pytest
 from supervisor.agent import spot_trackers
 from supervisor.agent.life import trackers
 from supervisor.agent.life.trackers import mlflow_run, tracker_env
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import Job
 from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.reconciler.acting.launches import tracker_id

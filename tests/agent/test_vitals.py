@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.gpus import GpuReader
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.processes import Identity
 from supervisor.agent.machine.vitals import SHM, Vitals, readers_of
 from supervisor.agent.watch.beat_state import BeatState

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.machine.command import _write_modules
+from supervisor.agent.machine.folder import MachineFolder
 
 HERE = Path(__file__).parent
 KEPT = 24  # calls at the beginning, and as many at the end
@@ -126,7 +126,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     for role in ("checkpoints", "results"):
         (folder / role).mkdir()
-    _write_modules(str(folder / "python"))
+    machine = MachineFolder(str(folder))
+    machine.python = str(folder / "python")
+    machine.write_modules()
     sys.path.insert(0, str(folder / "python"))
     os.environ.update(
         SPOT_CHECKPOINT_DIR=str(folder / "checkpoints"),

@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.agent.checkpoints.folder import CheckpointFolder
 from supervisor.agent.checkpoints.layouts import LAST_FILES
-from supervisor.agent.machine.command import _write_modules
+from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.watch.output import Progress
 from supervisor.agent.watch.trainerstatus import report_of
 
@@ -46,7 +46,9 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     (tmp_path / "checkpoints").mkdir()
-    _write_modules(str(tmp_path / "python"))
+    home = MachineFolder(str(tmp_path))
+    home.python = str(tmp_path / "python")
+    home.write_modules()
     monkeypatch.syspath_prepend(str(tmp_path / "python"))
     monkeypatch.setenv("SPOT_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
     monkeypatch.setenv("SPOT_PROGRESS_FILE", str(tmp_path / "progress"))

@@ -30,8 +30,9 @@ import threading
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from supervisor.agent.machine.folder import Command, Job, read_fields
+from supervisor.agent.machine.folder import read_fields
 from supervisor.agent.machine.gpus import gpu_names
+from supervisor.agent.machine.job import Command, Job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.nvml import DRIVER, PROGRAM, driver_version, query
 from supervisor.agent.watch.ends import EndReasons

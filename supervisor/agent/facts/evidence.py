@@ -23,7 +23,8 @@ from supervisor.agent.facts.dumps import thread_dumps
 from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.machine import vitals
 from supervisor.agent.machine.command import Training
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.processes import boot_id, process_rows
 from supervisor.agent.store.access import GaveUp, Retrier

@@ -18,8 +18,9 @@ from supervisor.agent.facts.work import read_work
 from supervisor.agent.machine import vitals
 from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup
 from supervisor.agent.machine.command import Training
-from supervisor.agent.machine.folder import Job, MachineFolder, names_in, read_fields, read_text
+from supervisor.agent.machine.folder import MachineFolder, names_in, read_fields, read_text
 from supervisor.agent.machine.gpus import GpuReader
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.processes import leftovers, stat_fields
 from supervisor.agent.watch.slow import Wanted, Work
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS

@@ -14,8 +14,9 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from supervisor.agent.facts.attempt_facts import python_of
 from supervisor.agent.machine.cgroup import OwnCgroup
-from supervisor.agent.machine.folder import Job, MachineFolder, read_text
+from supervisor.agent.machine.folder import MachineFolder, read_text
 from supervisor.agent.machine.gpus import GpuReader
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.nvml import driver_version
 from supervisor.contract.beat_telemetry import Gpus
 

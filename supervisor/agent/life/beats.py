@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
 
-from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.job import Job
 from supervisor.agent.store.access import (
     BatonKeeper,
     BatonUnreadable,

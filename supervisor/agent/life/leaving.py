@@ -15,7 +15,8 @@ from signal import SIGTERM
 from typing import Optional, Set, Tuple
 
 from supervisor.agent.facts.attempt_facts import names_python, python_of
-from supervisor.agent.life.parts import Loop, Parts
+from supervisor.agent.life.loops import Loop
+from supervisor.agent.life.parts import Parts
 from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified, has_results
 from supervisor.agent.machine import repairs, vitals
 from supervisor.agent.machine.processes import kill_leftovers

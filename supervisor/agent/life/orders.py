@@ -25,7 +25,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from supervisor.agent.life.beats import NEVER_S
 from supervisor.agent.life.remote import FOLDER, Commands, Site, content_at, mark
 from supervisor.agent.machine.command import Unfit
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import Job
 from supervisor.agent.store.access import TRIES, Mismatch, Retrier, read_orders
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import LINK, BundleRefused, Delta, Member, Opened, folders_of, read_delta

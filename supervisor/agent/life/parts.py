@@ -2,17 +2,12 @@
 
 `check_end` is the one place that checks the time, the notice and the other reasons to end. The main thread calls it in
 every wait, so that no other work can hide one.
-
-A `Loop` is a thread that repeats one step at its own pace, at once when it is woken, and once more at the end if
-required. A step that fails unexpectedly is logged and repeated: an error in one part must not end the training or the
-others. In its last round it is repeated only LAST_TRIES times, because the agent must end at some time.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
@@ -25,10 +20,12 @@ from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.life.beats import OrdersLook, PushedBeats, StoredBeats
+from supervisor.agent.life.loops import Loop
 from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup, host_io_pressure
 from supervisor.agent.machine.command import Training, Unfit, Workplace
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.gpus import GpuReader, gpu_names
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.processes import Identity, ProcessTree, is_of_machine
 from supervisor.agent.machine.vitals import Vitals, readers_of
@@ -53,9 +50,7 @@ from supervisor.contract.stores.promise import ObjectStore
 if TYPE_CHECKING:
     from supervisor.agent.life.orders import OrdersDuty
 
-AFTER_ERROR_S = 5.0
 GPU_AGE_PACES = 3.0  # figures of cards that are older are unread: the driver may hang
-LAST_TRIES, LAST_WAIT_S = 3, 1.0
 _log = logging.getLogger("agent")
 
 
@@ -155,16 +150,17 @@ class Parts:
         self.resume = ResumeCheck(job.on_resume_ignored, lambda: self.training.ran_s, lambda: self.progress.total)
         hazard = job.hazard if job.notice_from else 0.0  # whoever preempts machines announces it
         self.saving = SaveClock(self.folder.save_due, hazard, lambda: self.entries.seen_at)
-        return Progress(
+        progress = Progress(
             self.folder.progress,
             self.beat_state.update,
             time.monotonic,
             self.job.steps_from_zero,
             metrics=self.metrics,
             series=self.series,
-            resume=self.resume,
-            saving=self.saving,
         )
+        progress.follow(self.resume.add)
+        progress.follow(self.saving.add)
+        return progress
 
     def _surroundings(self) -> Surroundings:
         marker = self.folder.marker
@@ -352,76 +348,3 @@ class Parts:
         self.beat_state.update(save_s=round(longest_s, 1))
         self.notes.saved(seconds)
         self.saving.took(seconds)
-
-
-class Loop:
-    """`step` returns the seconds until it is due again, None when this loop's work is over for good. `report` gets the
-    text of an unexpected error, "" once a step succeeds again."""
-
-    def __init__(
-        self, name: str, step: Callable[[], Optional[float]], report: Callable[[str], None] = lambda text: None
-    ) -> None:
-        self._name, self._step, self._report = name, step, report
-        self._last_tries: Optional[int] = None  # None: not its last round
-        self._failing = False
-        self._wake = threading.Event()
-        self._stop = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Twice is once."""
-        if not self.started:
-            self._thread.start()
-
-    def wake(self) -> None:
-        """Do the next step at once."""
-        self._wake.set()
-
-    def finish(self) -> None:
-        """The last round: do the next step at once, and end after it even when it keeps failing unexpectedly."""
-        self._last_tries = LAST_TRIES
-        self._wake.set()
-
-    def stop(self, wait_s: float = 0.0) -> None:
-        """No further step starts. A running step may last longer than `wait_s`; it ends with the process."""
-        self._stop = True
-        self._wake.set()
-        if wait_s > 0 and self._thread.is_alive():
-            self._thread.join(wait_s)
-
-    @property
-    def started(self) -> bool:
-        return self._thread.ident is not None
-
-    @property
-    def over(self) -> bool:
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while True:
-            self._wake.clear()  # before the check: the wake of `stop` must not be lost after it
-            if self._stop:
-                return
-            wait_s = self._run_step()
-            if wait_s is None:
-                return
-            self._wake.wait(wait_s)
-
-    def _run_step(self) -> Optional[float]:
-        try:
-            wait_s = self._step()
-        except Exception as error:  # noqa: BLE001 - any error, see above
-            _log.exception("%s: an unexpected error", self._name)
-            self._failing = True
-            self._report("%s: unexpected %s: %s" % (self._name, type(error).__name__, error))
-            return self._after_error()
-        if self._failing:
-            self._failing = False
-            self._report("")
-        return wait_s
-
-    def _after_error(self) -> Optional[float]:
-        if self._last_tries is None:
-            return AFTER_ERROR_S
-        self._last_tries -= 1
-        return LAST_WAIT_S if self._last_tries > 0 else None

@@ -28,7 +28,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Seque
 
 from supervisor.agent.life.beats import NEVER_S
 from supervisor.agent.machine.command import NotStarted, Training, Workplace, inside, spawn
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.contract import runfiles

@@ -26,7 +26,7 @@ from supervisor.agent.checkpoints.snapshots import LeadsOut, ResultsFolder
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.life.trackers import TRACKER_FOLDERS
 from supervisor.agent.machine.command import NotStarted, Training, Workplace
-from supervisor.agent.machine.folder import ResultCheck
+from supervisor.agent.machine.job import ResultCheck
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import kill_leftovers
 from supervisor.agent.store.access import TRIES, GaveUp, Mismatch, Retrier, Transfer, hash_file

@@ -21,7 +21,8 @@ import subprocess
 from typing import Dict, Mapping, Optional
 
 from supervisor.agent.facts.attempt_facts import python_of
-from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.job import Job
 
 WORD = "SPOT_TRACKER"  # in the run's `env`: off, rewind, or anything else for the default
 OFF, REWIND = "off", "rewind"

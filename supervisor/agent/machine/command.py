@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pkgutil
 import shutil
 import signal
 import time
@@ -28,7 +27,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from supervisor.agent.machine.cgroup import OwnCgroup
-from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in, open_own, read_text
+from supervisor.agent.machine.folder import MachineFolder, names_in, read_text
+from supervisor.agent.machine.job import Command, Job
 from supervisor.agent.machine.processes import group_lives
 from supervisor.agent.store.access import TRIES, Retrier
 from supervisor.contract import runfiles
@@ -44,16 +44,6 @@ SYSTEM = ("/opt/conda", "/opt/miniconda3", "/opt/miniforge3")
 BASE = "base"
 # The thread pools of common libraries start a thread per core of the machine, whatever our share of the CPU is.
 THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# The modules that a training may import, and what lets both packages of Lightning find their callback there.
-_MODULES = ("spot_progress.py", "spot_frameworks.py", "spot_trackers.py")
-_METADATA = "spot_progress-1.dist-info"
-_ENTRY_POINTS = b"""\
-[lightning.pytorch.callbacks_factory]
-spot = spot_frameworks:lightning_callbacks
-
-[pytorch_lightning.callbacks_factory]
-spot = spot_frameworks:pytorch_lightning_callbacks
-"""
 _DEFAULT_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 _SHOWN = 8
 # Variables by which frameworks learn how a machine says that it ends. submitit saves at this signal, and lets TERM pass
@@ -223,21 +213,8 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
     if job.venv is not None:
         env = with_venv(job.venv, env)
     env.update(thread_caps(env, OwnCgroup().cpu_quota(), len(os.sched_getaffinity(0))))
-    _write_modules(folder.python)
+    folder.write_modules()
     return Workplace(_cwd(job, folder), env)
-
-
-def _write_modules(python: str) -> None:
-    """OSError."""
-    os.makedirs(os.path.join(python, _METADATA), exist_ok=True)
-    files = {
-        os.path.join(_METADATA, "METADATA"): b"Metadata-Version: 2.1\nName: spot-progress\nVersion: 1\n",
-        os.path.join(_METADATA, "entry_points.txt"): _ENTRY_POINTS,
-        **{name: pkgutil.get_data("supervisor.agent", name) or b"" for name in _MODULES},
-    }
-    for name, content in files.items():
-        with open(os.path.join(python, name), "wb", opener=open_own) as target:
-            target.write(content)
 
 
 def _cwd(job: Job, folder: MachineFolder) -> str:

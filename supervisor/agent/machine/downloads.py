@@ -25,7 +25,8 @@ from typing import BinaryIO, Callable, Generator, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from supervisor.agent.machine.command import NotStarted
-from supervisor.agent.machine.folder import Job, MachineFolder, StagedFile, open_own
+from supervisor.agent.machine.folder import MachineFolder, open_own
+from supervisor.agent.machine.job import Job, StagedFile
 from supervisor.agent.store.access import TRIES, Retrier
 from supervisor.contract.stores.promise import ObjectMissing, ObjectStore, StoreForbidden, StoreUnavailable
 

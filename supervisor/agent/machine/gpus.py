@@ -24,7 +24,7 @@ from ctypes import c_void_p
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from supervisor.agent.machine import nvml
-from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.nvml import GPU_IS_LOST, NvidiaSmi, Nvml, NvmlFailed
 from supervisor.agent.store.access import CHECK_S, GaveUp, Retrier
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS, MAX_GPUS, Gpus

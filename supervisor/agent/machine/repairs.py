@@ -23,7 +23,8 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Nam
 from urllib.parse import unquote, urlsplit
 
 from supervisor.agent.machine.downloads import PART, kept_files
-from supervisor.agent.machine.folder import Job, MachineFolder, read_fields
+from supervisor.agent.machine.folder import MachineFolder, read_fields
+from supervisor.agent.machine.job import Job
 from supervisor.contract import scratch
 
 SECONDS, HURRIED_S = 10.0, 1.0  # the second: before a preemption, where the uploads need the time

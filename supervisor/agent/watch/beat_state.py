@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import Identity
 from supervisor.contract import signs

@@ -23,7 +23,8 @@ import signal
 import threading
 from typing import Callable, Iterable, NamedTuple, Optional, Set, Tuple
 
-from supervisor.agent.machine.folder import Job, MachineFolder, read_bytes
+from supervisor.agent.machine.folder import MachineFolder, read_bytes
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.store.access import Contact
 from supervisor.agent.store.googleapi import MetadataServer

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.job import Job
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.motion import CPU, FILES, GPU, NET, OUTPUT, SIGNALS, Counters, Motion
 from supervisor.agent.watch.rhythm import FLOOR_S, Rhythm

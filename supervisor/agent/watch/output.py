@@ -29,8 +29,6 @@ from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.agent.watch.metrics import MetricWatch
-from supervisor.agent.watch.resumecheck import ResumeCheck
-from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, is_count
@@ -248,11 +246,9 @@ class Progress:
         *,
         metrics: Optional[MetricWatch] = None,
         series: Optional[MetricSeries] = None,
-        resume: Optional[ResumeCheck] = None,
-        saving: Optional[SaveClock] = None,
     ) -> None:
-        """The last four are given each report."""
-        takers = [taker for taker in (metrics, series, resume, saving) if taker is not None]
+        """`metrics` and `series` follow each report."""
+        takers = [taker for taker in (metrics, series) if taker is not None]
         self._takers: List[Callable[[int, object, object], None]] = [taker.add for taker in takers]
         self._tail = LineTail(path)
         self._report = report

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Callable, Dict, Optional, Set
 
-from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import metric_series, runfiles

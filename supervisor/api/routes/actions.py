@@ -1,5 +1,5 @@
 """Actions on existing runs: stop, resume, retry, drill, approve, change, purge; stop and resume also on all runs of a
-filter; commands that run beside a training.
+filter.
 
 The status is 202 where the loop has work to do, and 200 where nothing changes. A change of labels, limits or zones
 names the version of the run that the client has seen, and is refused when the run has changed since.
@@ -7,7 +7,6 @@ names the version of the run that the client has seen, and is refused when the r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import StreamingResponse
 
 from supervisor.api.errors import VersionNeeded
 from supervisor.api.shapes import bodies
@@ -24,18 +22,10 @@ from supervisor.api.shapes.parameters import ManyParameters
 from supervisor.api.shapes.run_spec import RunSpec
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
 from supervisor.api.wire.reading import JSON, read_body
-from supervisor.api.wire.responses import (
-    SNIFFED,
-    json_response,
-    kept_response,
-    key_of_request,
-    parse_tags,
-    run_response,
-    versions,
-)
+from supervisor.api.wire.responses import kept_response, key_of_request, parse_tags, run_response, versions
 from supervisor.api.wire.route import KEYED, SPEC, WITH_KEY, Routes
 from supervisor.domain.callers import Caller, Scope
-from supervisor.domain.errors import CommandNotFound, InvalidRequest
+from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
 from supervisor.services.reading.teardown import offered_verbs
@@ -53,17 +43,6 @@ from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply
 from supervisor.services.runs.many import ManyDone, ManyRequest, resume_many, stop_many
-from supervisor.services.runs.orders import (
-    COLLECT,
-    EXEC,
-    RUNNING,
-    WAITING,
-    CommandRequest,
-    CommandShown,
-    command,
-    command_files,
-    show_command,
-)
 from supervisor.services.runs.policy import warnings_of
 from supervisor.services.runs.purge import Purged, purge, purge_once
 from supervisor.services.runs.resume import ResumeRequest, resume, resume_once
@@ -73,8 +52,6 @@ from supervisor.services.views.formats import dumps
 from supervisor.services.views.run_view import RunJson
 
 routes = Routes("actions")
-COLLECT_S = 300.0
-_COMMAND_ID = re.compile(r"[0-9a-f]{16}")
 OF_ANOTHER_GENERATION = {"spec", *RunSpec.model_fields} - set(ChangeBody.model_fields)
 
 
@@ -361,72 +338,3 @@ async def _acted_on_many(
     services, caller = services_of(request), caller_of(request)
     filtered = ManyRequest(query.run_filter(caller), query.page_size, query.cursor, body.dry_run, body.expect)
     return await run_in_threadpool(act, services.parts, filtered, caller)
-
-
-@routes.on(
-    "POST /v1/runs/{run_id}/commands",
-    Scope.EXEC,
-    {201: CommandShown},
-    refuses="RUN_NOT_FOUND RUN_ENDED COMMAND_REFUSED FORBIDDEN NOT_SUPPORTED",
-)
-async def send_command(request: Request, run_id: str, body: bodies.CommandBody) -> Response:
-    """Run a command beside the training, on the machine of a running run. It runs once at most. Its text stands in the
-    history."""
-    wanted = CommandRequest(EXEC, tuple(body.command), body.folder, body.timeout_s)
-    return json_response(await in_slow_thread(_ordered, request, run_id, wanted), 201)
-
-
-@routes.on(
-    "POST /v1/runs/{run_id}/code/collected",
-    Scope.WRITE,
-    {201: CommandShown},
-    refuses="RUN_NOT_FOUND RUN_ENDED COMMAND_REFUSED NOT_SUPPORTED",
-)
-async def collect_run_code(request: Request, run_id: str, body: bodies.CollectCodeBody) -> Response:
-    """Collect the files of a running run's code that its machine has changed."""
-    wanted = CommandRequest(COLLECT, timeout_s=COLLECT_S, paths=tuple(body.paths))
-    return json_response(await in_slow_thread(_ordered, request, run_id, wanted), 201)
-
-
-def _ordered(request: Request, run_id: str, wanted: CommandRequest) -> CommandShown:
-    services = services_of(request)
-    shown, ordered = command(services.parts, run_id, wanted, caller_of(request), services.exec_for_others)
-    services.inbox.order(run_id, ordered.number)
-    return shown
-
-
-@routes.on(
-    "GET /v1/runs/{run_id}/commands/{command_id}", Scope.READ, refuses="RUN_NOT_FOUND COMMAND_NOT_FOUND FORBIDDEN"
-)
-async def show_sent_command(request: Request, run_id: str, command_id: str) -> CommandShown:
-    """Show what became of a command, with what it has printed so far."""
-    services = services_of(request)
-
-    def work() -> CommandShown:
-        name = _command_id(run_id, command_id)
-        shown, ordered = show_command(services.parts, run_id, name, caller_of(request), services.exec_for_others)
-        if shown["state"] in (WAITING, RUNNING):
-            services.inbox.order(run_id, ordered.number)
-        return shown
-
-    return await in_slow_thread(work)
-
-
-@routes.on(
-    "GET /v1/runs/{run_id}/commands/{command_id}/files",
-    Scope.READ,
-    {},
-    refuses="RUN_NOT_FOUND COMMAND_NOT_FOUND",
-    media={200: ("application/gzip",)},
-)
-async def read_command_files(request: Request, run_id: str, command_id: str) -> Response:
-    """Read the files that were collected: a tar inside a gzip."""
-    parts = services_of(request).parts
-    read = await in_slow_thread(command_files, parts, run_id, _command_id(run_id, command_id))
-    return StreamingResponse(read(), 200, {"Cache-Control": "no-store", **SNIFFED}, "application/gzip")
-
-
-def _command_id(run_id: str, text: str) -> str:
-    if not _COMMAND_ID.fullmatch(text):
-        raise CommandNotFound(f"{run_id} has no such command.", {"run_id": run_id})
-    return text
