@@ -2,9 +2,9 @@
 
 Every function takes the baton that was read and returns the baton to write with if-generation-match on the generation
 that was read, or raises `BatonRefused`. It is one object because with a fence and a pointer in two objects an old agent
-can move the pointer after the fence has changed (RULES section 1). The supervisor may create, raise_next, mark_holder_gone, order_drill, close, open_generation, move_in,
-move_out, write_off and purge; an agent may claim, take_back, leave, move_checkpoint, keep_best, drop_checkpoint,
-keep_results and finish.
+can move the pointer after the fence has changed (RULES section 1). The supervisor may create, raise_next,
+mark_holder_gone, order_drill, close, open_generation, move_in, move_out, write_off and purge; an agent may claim,
+take_back, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
 
 A run on a host that cannot reach the supervisor's store has its baton in a folder there, its `home`. The supervisor's
 own object then says where that is, and holds the last state of it whose files are all in the supervisor's store. The
