@@ -7,8 +7,7 @@ mark_holder_gone, order_drill, close, open_generation, move_in, move_out, write_
 take_back, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
 
 A run on a host that cannot reach the supervisor's store has its baton in a folder there, its `home`. The supervisor's
-own object then says where that is, and holds the last state of it whose files are all in the supervisor's store. The
-baton in the folder itself has no home.
+own object then says where that is, and holds its last state whose files are all in the supervisor's store.
 
 The baton names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
 (runfiles.py). An object that the baton does not name may be deleted, but only after the baton has changed.
