@@ -44,6 +44,9 @@ OWN_FILES: Table = (
     ("supervisor/lifecycle/diagnosis/remedies.py", "a table: the closed list of remedies"),
 )
 
+# Files of one prefix that do not become a folder.
+FAMILIES: Table = (("supervisor/agent/spot_*.py", "a training imports them by these names"),)
+
 # Where a vendor may be named. The folder of a provider itself needs no line here.
 VENDOR_HOMES: Table = (
     ("supervisor/objectstores/gcs/**", "Google's object store behind the port"),
@@ -64,7 +67,7 @@ VENDOR_HOMES: Table = (
 
 # Words of a vendor that one file may have, because its text cannot depend on the provider.
 VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("supervisor/agent/machine/folder.py", ("googleapi", "Google", "gce"), "fields of the file that each job is"),
+    ("supervisor/agent/machine/job.py", ("googleapi", "Google", "gce"), "fields of the file that each job is"),
     ("supervisor/agent/watch/ends.py", ("googleapi",), "the length of the notice that this cloud gives"),
     ("supervisor/api/shapes/run_spec.py", ("gcp",), "the form of a reference to a secret is part of the API"),
     ("supervisor/api/wire/reading.py", ("gcp",), "the same, in words"),

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from tools.house.exceptions import OWN_FILES, reason_for
+from tools.house.exceptions import FAMILIES, OWN_FILES, reason_for
 from tools.house.tree import Tree
 from tools.house.violations import Violation
 
@@ -42,7 +42,7 @@ def prefix_families(tree: Tree) -> Iterator[Violation]:
         families: dict[str, list[str]] = defaultdict(list)
         for name in names:
             prefix, underscore, rest = name.partition("_")
-            if prefix and underscore and rest:
+            if prefix and underscore and rest and reason_for(folder / f"{name}.py", FAMILIES) is None:
                 families[prefix].append(name)
         for prefix, members in families.items():
             if len(members) >= MIN_FAMILY:

@@ -191,11 +191,11 @@ def _raised(next_: Next | None, action: Launch) -> bool:
     return next_ is not None and parse_launch_id(next_.launch_id) >= parse_launch_id(action.try_.launch_id)
 
 
-def launch_request(
+def _job(
     run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces
-) -> LaunchRequest:
-    """The same request for every repeat of this try, because the nonce is read back from the baton."""
-    job = {
+) -> Mapping[str, Any]:
+    """What the agent gets as job.json (docs/training-contract.md)."""
+    return {
         "version": JOB_VERSION,
         "run_id": run.run_id,
         "generation": run.generation,
@@ -237,6 +237,13 @@ def launch_request(
         "stays_after_failure": run.policy.on_failure != "release",
         **{name: value for name, value in asdict(paces).items() if name != "poll_interval_s"},
     }
+
+
+def launch_request(
+    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces
+) -> LaunchRequest:
+    """The same request for every repeat of this try, because the nonce is read back from the baton."""
+    job = _job(run, try_, spec, nonce=nonce, supervisor_id=supervisor_id, paces=paces)
     return LaunchRequest(
         name=try_.machine_name,
         request_id=request_id(supervisor_id, run.run_id, run.generation, try_.attempt, try_.number),
