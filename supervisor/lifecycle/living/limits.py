@@ -103,12 +103,12 @@ def limit_passed(run: Run, now: float, world: World | None = None) -> tuple[Caus
     if limits.max_runtime_s is not None:
         trained_s, kept_s = run.training_s + training_s(run.live_attempt, now), _kept_s(run, limits.max_runtime_s)
         if trained_s >= limits.max_runtime_s - kept_s:
-            kept = f" and {kept_s:.0f} s kept for the last save" if kept_s else ""
+            kept = f" and {kept_s:.0f} s kept for the last save" if trained_s < limits.max_runtime_s else ""
             return Cause.MAX_RUNTIME, f"{trained_s:.0f} s of training{kept}, limit {limits.max_runtime_s:.0f} s"
     if limits.budget_usd is not None:
         spent, kept_usd = run_cost_usd(run, now) - run.money.budget_from_usd, _kept_usd(run, limits.budget_usd)
         if spent >= limits.budget_usd - kept_usd:
-            kept = f" and {money_text(kept_usd)} kept for the last save" if kept_usd else ""
+            kept = f" and {money_text(kept_usd)} kept for the last save" if spent < limits.budget_usd else ""
             return Cause.BUDGET, f"${spent:.2f} spent{kept}, budget ${limits.budget_usd:.2f}"
     return None
 
