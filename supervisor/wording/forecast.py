@@ -3,6 +3,7 @@ run survives a preemption notice, as its drills have shown."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -309,7 +310,7 @@ def drill_line(verdict: DrillVerdict) -> str:
     if verdict.word == FAILS:
         faults = "; ".join(map(_fault_text, verdict.faults))
         return f"survives a {shortest:.0f} s notice: no {DASH} {faults}"
-    p95 = "" if verdict.p95_s is None else f" (p95 {verdict.p95_s:.0f} s)"
+    p95 = "" if verdict.p95_s is None else f" (p95 {math.ceil(verdict.p95_s)} s)"
     parts = [f"{seconds:.0f} s: {'yes' if yes else 'no'}" for seconds, yes in verdict.notices[1:]]
     first = f"survives a {shortest:.0f} s notice: {'yes' if verdict.notices[0][1] else 'no'}{p95}"
     if verdict.ask_s is None:

@@ -259,12 +259,9 @@ class SimulatedDrilling(Drilling):
 
     machine: Machine
 
-    def _restore(self, baton: Baton | None) -> int | None:
+    def _restore(self) -> int | None:
         machine = self.machine
         machine.advance(2.0)
-        if baton is not None:
-            kept = [] if baton.checkpoint is None else [baton.checkpoint, *baton.previous]
-            machine.pointers = kept
         machine.local.clear()
         return machine.pointers[0].step if machine.pointers else None
 
@@ -315,8 +312,8 @@ class Agent:
             end_reasons=nothing,
             check_end=lambda: None,
             must_end=lambda: False,
-            retrier=lambda gives_up: SimpleNamespace(call=lambda what, action: action()),
-            keeper=SimpleNamespace(read=self._baton),
+            retrier=lambda gives_up: SimpleNamespace(call=lambda what, action, *args: action(*args)),
+            keeper=SimpleNamespace(read=self._baton, change=lambda step, pointer: machine.pointers.remove(pointer)),
         )
 
     def _baton(self) -> Baton:

@@ -322,7 +322,7 @@ class Restorer:
                 milestone = None if baton.previous or not baton.kept else baton.kept[0].step
                 then = "" if milestone is None else "; milestone %d is tried" % milestone
                 self._reject(pointer.step, "checkpoint %d rejected: %s%s" % (pointer.step, error, then))
-                baton = self._retrier.call("dropping a checkpoint", self._keeper.change, _drop, pointer)
+                baton = self._retrier.call("dropping a checkpoint", self._keeper.change, drop, pointer)
             else:
                 return pointer
         return None
@@ -346,6 +346,6 @@ class Restorer:
             shutil.rmtree(incoming, ignore_errors=True)
 
 
-def _drop(baton: Baton, launch_id: str, machine_id: str, rejected: Pointer) -> Baton:
+def drop(baton: Baton, launch_id: str, machine_id: str, rejected: Pointer) -> Baton:
     """Drop only the rejected one: after a lost response the next one must not go too."""
     return rules.drop_checkpoint(baton, launch_id, machine_id) if baton.checkpoint == rejected else baton

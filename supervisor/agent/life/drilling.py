@@ -9,7 +9,7 @@ works, its other files and the download caches stay as they are.
 A round counts only with proof that TERM reached the command: its process was there when TERM was sent, or it died of
 TERM. Any real reason to end wins at once, in every wait; the usual end of the attempt follows then. A drill begins
 only while little work is unsaved (`loss_s`), and ends at the first round that loses something. A command that does not
-resume is started once more, from the checkpoint before. All of this runs in the main thread.
+resume drops its checkpoint and is started once more, from the one before. All of this runs in the main thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, List, NamedTuple, Optional
 
-from supervisor.agent.checkpoints.checkpointsaver import Restorer
+from supervisor.agent.checkpoints.checkpointsaver import Restorer, drop
 from supervisor.agent.facts.start import mount_kind
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.machine.processes import kill_leftovers, stat_fields
@@ -101,21 +101,23 @@ class Drilling:
         failed = self._observing and code != 0 and parts.check_end() is None
         if failed:
             self._put(resumed=drill.ENDED)
-        baton = self._before() if failed else None
-        if baton is not None:
+        goes_back = failed and self._drop_newest()
+        if goes_back:
             _log.warning("the command did not resume in a drill; it is started from the checkpoint before")
             parts.folder.add_to_output("the resume of a drill failed; starting again from the checkpoint before")
-            self._restart(baton)
+            parts.beat_state.update(checkpoint_step=self._restart())
         self._over()
-        return baton is not None
+        return goes_back
 
-    def _before(self) -> Optional[Baton]:
-        """The baton as if its newest checkpoint did not exist; None where nothing is left then that was there before
-        the drill."""
-        baton: Baton = self._parts.retrier(self._parts.must_end).call("reading the baton", self._parts.keeper.read)
-        if not baton.previous and self._base is not None:
-            return None
-        return baton._replace(checkpoint=next(iter(baton.previous), None), previous=baton.previous[1:], kept=())
+    def _drop_newest(self) -> bool:
+        """No later attempt shall fail on it. False where nothing would be left that was there before the drill."""
+        parts = self._parts
+        retrier = parts.retrier(parts.must_end)
+        baton: Baton = retrier.call("reading the baton", parts.keeper.read)
+        if baton.checkpoint is None or (not baton.previous and self._base is not None):
+            return False
+        retrier.call("dropping a checkpoint", parts.keeper.change, drop, baton.checkpoint)
+        return True
 
     # --- one drill ------------------------------------------------------------------------------------------------
 
@@ -131,14 +133,13 @@ class Drilling:
     def _wait(self) -> None:
         """For the next moment."""
         moment, parts = self._todo[0], self._parts
+        self._read_reports()
         phase = parts.beat_state.now.phase
         wanted = phase if moment == drill.AGAIN else moment
         has_steps = parts.progress.step is not None
         loses = time.monotonic() - parts.saved_at > self._timing.loss_s
         if has_steps and not loses and phase == wanted and (moment != drill.TRAINING or self._has_unsaved_step()):
-            self._read_reports()
-            if parts.beat_state.now.phase == phase:
-                self._round(moment)
+            self._round(moment)
         elif time.monotonic() - self._since > self._timing.moment_s:
             why = drill.NO_STEPS if not has_steps else drill.UNSAVED if loses else drill.NOT_SEEN
             self._add(Round(moment, why=why))
@@ -208,7 +209,7 @@ class Drilling:
             upload_s = self._save(left_at)
             if self._parts.check_end() is None:
                 self._note_end(left_at - sent_at, upload_s)
-                self._put(restored=self._restart(None, in_place=upload_s is None))
+                self._put(restored=self._restart(in_place=upload_s is None))
                 return
         self._over()
 
@@ -228,7 +229,6 @@ class Drilling:
         progress, killed = self._parts.progress, signal.SIGKILL in self._parts.training.sent
         step, saved = progress.step, progress.saved_step
         self._put(delivered=True, why="", step=step, leave_s=leave_s, killed=killed, saved=saved, upload_s=upload_s)
-        _log.info("drill: left after %.1f s, saved step %s of %s", leave_s, saved, step)
         was_late = killed and self._record is not None and self._record.rounds[-1].moment != drill.WARM_UP
         if was_late or upload_s is None or saved is None or (step or 0) > saved:
             self._todo = []  # the next notices would only lose more
@@ -280,15 +280,15 @@ class Drilling:
                 return None
         return time.monotonic() - left_at
 
-    def _restart(self, baton: Optional[Baton], in_place: bool = False) -> Optional[int]:
-        """Restore as a new machine would, and start the command. Returns the restored step. `baton`: instead of the
-        one in the store. `in_place`: with the folders as they are, because what is in them is not in the store."""
+    def _restart(self, in_place: bool = False) -> Optional[int]:
+        """Restore as a new machine would, and start the command. Returns the restored step. `in_place`: with the
+        folders as they are, because what is in them is not in the store."""
         parts = self._parts
         self._hold(heartbeat.RESTORE)  # until the first step: its limit is long, and no step is expected
         if in_place:  # an upload may hold the lock for long
             return self._start(parts.progress.saved_step)
         with parts.checkpoint_duty.lock:
-            return self._start(self._restore(baton))
+            return self._start(self._restore())
 
     def _start(self, step: Optional[int]) -> Optional[int]:
         with suppress(OSError):
@@ -299,12 +299,12 @@ class Drilling:
         self._launch(step)
         return step
 
-    def _restore(self, baton: Optional[Baton]) -> Optional[int]:
+    def _restore(self) -> Optional[int]:
         """The step of the checkpoint that is in the folder now; None = it is empty. Raises GaveUp, BatonRefused. A full
         disk leaves everything as it was."""
         parts, folder = self._parts, self._parts.folder
         retrier = parts.retrier(parts.must_end)
-        baton = baton or retrier.call("reading the baton", parts.keeper.read)
+        baton = retrier.call("reading the baton", parts.keeper.read)
         restorer = Restorer(parts.store, parts.keeper, folder=folder.checkpoints, retrier=retrier, reject=self._reject)
         done = False
         try:
