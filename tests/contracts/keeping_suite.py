@@ -9,46 +9,36 @@ from contextlib import suppress
 import pytest
 
 from supervisor.domain.machines import Machine, MachineState
-from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable
 from tests.contracts.provider_subject import Subject, ref
 
 
 class KeepingContract:
     """Subclass it with a fixture `subject`."""
 
-    def test_a_machine_that_is_switched_off_stays_and_is_started_again(self, subject: Subject) -> None:
-        first, again = subject.kept(), subject.kept(attempt=2)
+    def test_it_is_switched_off_and_started_again_as_often_as_needed_and_then_released(self, subject: Subject) -> None:
+        """Until it has started, no listing shows it ended for the new launch."""
+        first, seen = subject.kept(), list[Machine]()
         subject.up(first)
-        subject.off(first)
-        subject.provider.stop(ref(first))  # once more
-        machine = subject.up_again(again)
-        assert (machine.name, machine.launch_id, machine.run_id) == (first.name, "1.2.1", "digits")
-        assert machine.record is None
-        assert [m.name for m in subject.provider.machines().machines] == [first.name]
-
-    def test_it_is_kept_as_often_as_needed_and_released_like_any_other(self, subject: Subject) -> None:
-        subject.up(subject.kept())
         for attempt in (2, 3):
-            subject.off(subject.kept())
-            assert subject.up_again(subject.kept(attempt=attempt)).launch_id == f"1.{attempt}.1"
-        subject.off(subject.kept())
-        subject.provider.release(ref(subject.kept()))
-        subject.gone(subject.kept())
+            again = subject.kept(attempt=attempt)
+            subject.off(first)
+            subject.provider.stop(ref(first))  # once more
 
-    def test_until_it_has_started_no_listing_shows_it_ended_for_the_new_launch(self, subject: Subject) -> None:
-        first, again = subject.kept(), subject.kept(attempt=2)
-        subject.up(first)
+            def is_up(again: LaunchRequest = again) -> Machine | None:
+                with suppress(ProviderUnavailable):
+                    subject.provider.start(again, ref(again))
+                [machine] = subject.provider.machines().machines
+                seen.append(machine)
+                return machine if machine.state is MachineState.UP and machine.launch_id == again.launch_id else None
+
+            machine = subject.eventually(is_up, "the machine to be up again")
+            assert (machine.name, machine.launch_id, machine.run_id) == (first.name, f"1.{attempt}.1", "digits")
+            assert machine.record is None
+            assert not [m for m in seen if m.launch_id == again.launch_id and m.state is MachineState.ENDED]
         subject.off(first)
-        seen: list[Machine] = []
-
-        def is_up() -> bool:
-            with suppress(ProviderUnavailable):
-                subject.provider.start(again, ref(again))
-            seen.extend(subject.provider.machines().machines)
-            return seen[-1].state is MachineState.UP and seen[-1].launch_id == again.launch_id
-
-        subject.eventually(is_up, "the machine to be up again")
-        assert not [m for m in seen if m.launch_id == again.launch_id and m.state is MachineState.ENDED]
+        subject.provider.release(ref(first))
+        subject.gone(first)
 
     def test_many_starts_at_once_start_it_once(self, subject: Subject) -> None:
         first, again = subject.kept(), subject.kept(attempt=2)
