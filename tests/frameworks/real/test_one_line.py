@@ -25,7 +25,7 @@ def test_accelerate(rig: Rig, python: str) -> None:
 @pytest.fixture
 def short_folder() -> Iterator[str]:
     """Ray's sockets need a short path."""
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield folder
 
 
