@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.agent.machine_rig import Rig
 from tests.frameworks.real.test_unchanged_scripts import SCRIPTS, Life
@@ -19,8 +22,15 @@ def test_accelerate(rig: Rig, python: str) -> None:
     assert life.finishes().step == 200
 
 
-def test_ray(rig: Rig, python: str) -> None:
-    env = {"RAY_TRAIN_CALLBACKS": "spot_frameworks.RayCallback", "RAY_TMPDIR": f"/tmp/ray-{os.getpid()}"}  # noqa: S108
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """Ray's sockets need a short path."""
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def test_ray(rig: Rig, python: str, short_folder: str) -> None:
+    env = {"RAY_TRAIN_CALLBACKS": "spot_frameworks.RayCallback", "RAY_TMPDIR": short_folder}
     life = Life(rig, python, 'train_ray.py "$SPOT_CHECKPOINT_DIR"', env=env)
     first = life.preempted_after(6)
     assert first.total == 30
