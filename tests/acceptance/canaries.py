@@ -69,6 +69,8 @@ def doors(daemon: Daemon) -> list[str]:
         "/metrics",
         "/v1/cost",
         "/v1/machines?all=true",
+        "/v1/machines/kept",
+        "/v1/bases",
         "/v1/gpus",
         "/v1/incidents?all=true",
         "/v1/providers",
@@ -97,6 +99,8 @@ def doors(daemon: Daemon) -> list[str]:
             f"{base}/cost",
             f"{base}/beats",
             f"{base}/metrics",
+            f"{base}/code",
+            f"{base}/code/files",
             f"/v1/compare?run_id={run['run_id']}",
         ]
         paths += [f"{base}/console", f"{base}/console?after=-1048576", f"{base}/console?source=cloud_logging"]

@@ -17,6 +17,8 @@ from typing import Any
 
 from supervisor.api.document.build import document
 from supervisor.api.server import create_app
+from supervisor.contract import runfiles
+from supervisor.contract.stores.folder import FolderStore
 from supervisor.dashboard.app import PAGES
 from tests.acceptance.canaries import forms
 from tests.acceptance.daemon import QUICK, Daemon, running
@@ -38,6 +40,7 @@ APART = (
 SAFE_HERE = "<script>alert(1)</script> <!channel> &"  # where hidden characters are refused
 SHOUT = "import os, sys; print('x' * 5000); sys.exit(os.environ['TEXT'])"
 NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be had
+COMMAND = "ab" * 8  # whose result a machine has written
 WEBHOOK_SECRET = "T0kenInThePath93ab"
 
 GONE = dict.fromkeys(("console", "login"), "404 EVIDENCE_NOT_FOUND")  # with its machine, on this computer
@@ -54,7 +57,7 @@ class House:
         self.tokens: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         for name, owner, scopes in (
-            ("mallory", "mallory", ["runs:read", "runs:write"]),
+            ("mallory", "mallory", ["runs:read", "runs:write", "runs:exec"]),
             ("reader", "mallory", ["runs:read"]),
             ("scraper", "mallory", ["metrics:read"]),
             ("fired", "mallory", ["runs:read"]),
@@ -94,7 +97,11 @@ class House:
             "results": [{"path": f"{HOSTILE}*"}],
         }  # fmt: skip
         self.submit(self.tokens["mallory"], self.mine, spec)
-        self.submit(self.admin, self.theirs, NOWHERE)
+        self.submit(self.admin, self.theirs, {**NOWHERE, "code": self.bundle})
+        objects = FolderStore.at(f"file://{self.daemon.data_dir}/objects")
+        told = {"kind": "collect", "state": "done", "output": HOSTILE, "files": 1}
+        objects.put(runfiles.command_result(self.mine, COMMAND), json.dumps(told).encode())
+        objects.put(runfiles.command_files(self.mine, COMMAND), HOSTILE.encode())
         for number in range(2):
             self.submit(self.admin, f"stopped-{number}", NOWHERE)
             self.daemon.call("POST", f"/v1/runs/stopped-{number}/stop")
@@ -115,14 +122,15 @@ class House:
         files = [f"{run}/files/{logs[0]['path']}"]
         of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost", "/gates"]
         of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login"]
-        of_run += ["/teardown", "/diagnosis", "/metrics"]
+        of_run += ["/teardown", "/diagnosis", "/metrics", f"/commands/{COMMAND}", f"/commands/{COMMAND}/files"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
             "/v1/machines?all=true", "/v1/gpus", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
             "/v1/providers", "/v1/incidents", f"/v1/compare?run_id={self.mine}&run_id={self.theirs}",
             f"/v1/code/{self.bundle}", "/v1/webhooks", f"/v1/webhooks/{self.webhook}",
             f"/v1/webhooks/{self.webhook}/deliveries", "/v1/events?newest_first=true&limit=500", *files,
-            *[run + more for more in of_run], f"/v1/runs/{self.theirs}", *self.pages(), "/v1/doctor",
+            *[run + more for more in of_run], f"/v1/runs/{self.theirs}",
+            f"/v1/runs/{self.theirs}/code", f"/v1/runs/{self.theirs}/code/files", *self.pages(), "/v1/doctor",
         ]  # fmt: skip
 
     def pages(self) -> list[str]:

@@ -282,14 +282,14 @@ class TestLaunches:
         assert not subject.folder(subject.request()).exists()
 
     def test_the_agent_knows_when_slurm_ends_the_job(self, subject: SlurmSubject) -> None:
-        """A save of 300 s: the work ends 11 minutes before the walltime, and all of these are for the save."""
+        """A save of 300 s: the work ends 663 s before the walltime, and all of these are for the save."""
         request = replace(subject.request(), checkpoint_s=300.0, machine_max_s=7200.0)
         calls = Calls(subject.provider)
         subject.up(request)
         job = json.loads((subject.folder(request) / "job.json").read_text())
-        assert (job["machine_max_s"], job["expiry_s"]) == (6540.0, 660.0)
+        assert (job["machine_max_s"], job["expiry_s"]) == (6537.0, 663.0)
         (words,) = [words for words in calls.made if words[0] == "sbatch"]
-        assert {"--time=120", "--signal=B:USR1@660"} <= set(words)
+        assert {"--time=120", "--signal=B:USR1@663"} <= set(words)
 
     @pytest.mark.parametrize("grows", [False, True])
     def test_only_where_the_settings_say_so_a_job_gets_more_memory(self, subject: SlurmSubject, grows: bool) -> None:

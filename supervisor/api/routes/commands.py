@@ -92,8 +92,9 @@ async def show_sent_command(request: Request, run_id: str, command_id: str) -> C
 async def read_command_files(request: Request, run_id: str, command_id: str) -> Response:
     """Read the files that were collected: a tar inside a gzip."""
     parts = services_of(request).parts
-    read = await in_slow_thread(command_files, parts, run_id, _command_id(run_id, command_id))
-    return StreamingResponse(read(), 200, {"Cache-Control": "no-store", **SNIFFED}, "application/gzip")
+    size, pieces = await in_slow_thread(command_files, parts, run_id, _command_id(run_id, command_id))
+    headers = {"Content-Length": str(size), "Cache-Control": "no-store", **SNIFFED}
+    return StreamingResponse(pieces, 200, headers, "application/gzip")
 
 
 def _command_id(run_id: str, text: str) -> str:

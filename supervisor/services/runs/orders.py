@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -223,15 +223,15 @@ def show_command(
     return _shown(run_id, row or {"id": command_id, "kind": (result or {}).get("kind")}, result or {}), orders
 
 
-def command_files(parts: Parts, run_id: str, command_id: str) -> Callable[[], Any]:
-    """Reads the archive of a COLLECT. Raises NotFound, CommandNotFound, StoreUnavailable."""
+def command_files(parts: Parts, run_id: str, command_id: str) -> tuple[int, Iterator[bytes]]:
+    """(size, content) of the archive of a COLLECT. Raises NotFound, CommandNotFound, StoreUnavailable."""
     find_run(parts, run_id)
     key = runfiles.command_files(run_id, command_id)
     try:
-        parts.objects.stat(key)
+        size = parts.objects.stat(key).size
     except ObjectMissing:
         raise CommandNotFound(f"{run_id} has no such files (any more).", {"run_id": run_id}) from None
-    return lambda: parts.objects.read(key)
+    return size, parts.objects.read(key, 0, size)
 
 
 def _take_back(objects: ObjectStore, run_id: str, row: Command) -> dict[str, Any] | None:
