@@ -172,7 +172,7 @@ def test_what_is_nowhere_is_searched_everywhere(house: Stories) -> None:
 
 
 def test_every_door_is_looked_behind(house: Stories) -> None:
-    """An address that is new must be searched too; what files, bundles and commands hold is searched in the store itself."""
+    """A new address must be searched too; what files, bundles and commands hold is searched in the store itself."""
     house.daemon.submit("seen", command="true")
     house.wait("seen", "completed")
     document = json.loads(OPENAPI.read_text())
