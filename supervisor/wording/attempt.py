@@ -76,10 +76,11 @@ _UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "supersede
 _SECONDS = re.compile(r"\.\d+(?=Z$)")  # the microseconds of a beat's time tell a reader nothing
 # (label, fact), in the order of a methods section; no label: a second line of the row before.
 FACTS = (
-    ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
-    ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
-    ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
-    ("tracker", "tracker_url"), ("CPU", "cpu"), ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
+    ("command", "command"), ("code", "code"), ("revision", "code_revision"), ("commit", "code_git"),
+    ("image", "image_digest"), ("python", "python"), ("", "python_executable"), ("conda", "conda_env"),
+    ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"), ("cuDNN", "cudnn"), ("driver", "driver"),
+    ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"), ("tracker", "tracker_url"), ("CPU", "cpu"),
+    ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
 )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ ATTEMPTS_READ = 200  # the newest
 PACKAGES_SHOWN = 20
 # In the order in which a reader looks for causes.
 COMPARED = (
-    "code", "image_digest", "command", "packages", "python", "python_executable", "conda_env", "virtual_env", "torch",
-    "cuda", "cudnn", "driver", "gpus", "cpu", "cores", "kernel", "seeds", "tracker_url",
+    "code", "code_tree", "image_digest", "command", "packages", "python", "python_executable", "conda_env",
+    "virtual_env", "torch", "cuda", "cudnn", "driver", "gpus", "cpu", "cores", "kernel", "seeds", "tracker_url",
 )  # fmt: skip
 _EGG = re.compile(r"#egg=([^&]+)$")
 
