@@ -33,7 +33,7 @@ def tell(**line):
 
 
 def save(number, torn=False):
-    path = os.path.join(folder, "step-%d.json" % number)
+    path = os.path.join(folder, "step-%d.state" % number)
     text = json.dumps({"step": number, "model": "m" * 200})
     with open(path if torn else path + ".tmp", "w") as target:
         target.write(text[: len(text) // 2] if torn else text)
@@ -66,7 +66,7 @@ elif kind != "dies":
 resumed = resumes()
 states = []
 for name in os.listdir(folder):
-    if name.endswith(".json"):
+    if name.endswith(".state"):
         with open(os.path.join(folder, name)) as source:
             states.append(json.load(source)["step"])  # a torn one ends the command here
 step = max(states, default=0)

@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from supervisor.agent.life import parts
+from supervisor.agent.life import loops
 from supervisor.agent.life.loops import LAST_TRIES, Loop
 from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "AFTER_ERROR_S", 0.01)
-    monkeypatch.setattr(parts, "LAST_WAIT_S", 0.01)
+    monkeypatch.setattr(loops, "AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(loops, "LAST_WAIT_S", 0.01)
 
 
 class Duty:

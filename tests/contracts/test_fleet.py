@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.ports.provider import LaunchRequest
-from supervisor.reconciler.fleet import Fleet
+from supervisor.ports.provider import KeepsMachines, LaunchRequest
+from supervisor.reconciler.fleet import Fleet, keeper_of
 from tests.contracts.asking_suite import AskingContract
 from tests.contracts.provider_subject import Subject
 from tests.contracts.provider_suite import ProviderContract
@@ -53,11 +53,18 @@ def subject() -> FleetSubject:
     return FleetSubject("local", tested="local")
 
 
-class TestFleetOfOne(ProviderContract, AskingContract):
+class FleetContract(ProviderContract, AskingContract):
+    def test_it_keeps_machines_where_its_traits_say_so(self, subject: FleetSubject) -> None:  # type: ignore[override]
+        """A machine that is kept belongs to one provider, which is asked itself."""
+        keeper = keeper_of(subject.members, subject.fake.name)
+        assert isinstance(keeper, KeepsMachines)
+
+
+class TestFleetOfOne(FleetContract):
     pass
 
 
-class TestFleetOfTwo(ProviderContract, AskingContract):
+class TestFleetOfTwo(FleetContract):
     @pytest.fixture(params=["local", "gce"])
     def subject(self, request: pytest.FixtureRequest) -> FleetSubject:
         return FleetSubject("local", "gce", tested=request.param)

@@ -250,9 +250,9 @@ def test_a_busy_cloud_is_asked_again_and_says_nothing_when_it_stays_busy(
 def test_many_launches_wait_in_turns(subject: GceSubject) -> None:
     """With 20 calls at once each waits for a second or two, so that no run waits for the others' 25 s."""
     launcher = subject.provider._launcher
-    with launcher._wait_limit_s() as alone:
+    with launcher.wait_limit_s() as alone:
         assert alone == 25.0
-        with launcher._wait_limit_s() as second:
+        with launcher.wait_limit_s() as second:
             assert second == 12.5
-    with launcher._wait_limit_s() as again:
+    with launcher.wait_limit_s() as again:
         assert again == 25.0

@@ -290,7 +290,7 @@ def test_a_mount_that_is_not_there_ends_with_a_code_of_its_own(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("setting_s", "checkpoint_s", "grace_s"),
     [
-        (None, None, 120), (None, 30.0, 120), (None, 100.2, 261), (None, 5000.0, 900),
+        (None, None, 120), (None, 30.0, 123), (None, 100.2, 264), (None, 5000.0, 900),
         (25.0, None, 25), (25.0, 300.0, 25), (1.5, None, 2),
     ],
 )  # fmt: skip

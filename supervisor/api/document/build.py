@@ -80,6 +80,7 @@ TAGS: list[Json] = [
     {"name": "runs", "description": "Submit runs; look at them, their history, costs and output."},
     {"name": "actions", "description": "Actions on existing runs: stop, resume, approve."},
     {"name": "files", "description": "What a run has left in the object store."},
+    {"name": "commands", "description": "Commands beside a training, and the code that its machine has changed."},
     {"name": "code", "description": "Code bundles, named by their content."},
     {"name": "machines", "description": "The existing machines, and the release of machines that no run needs."},
     {"name": "bases", "description": "What prepares machines: scripts with a name, and images of prepared disks."},
