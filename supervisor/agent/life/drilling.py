@@ -95,6 +95,8 @@ class Drilling:
         """The command has ended. True: it is started again, from the checkpoint before the one that it did not resume
         from. Raises what `step` raises."""
         parts = self._parts
+        if self._observing and self._reports.first is not None and parts.check_end() is not None:
+            self._take_first(self._reports.first, self._todo[:1] == [drill.WARM_UP])  # an end leaves no later look
         if self._record is None:
             return False
         code, _ = split_status(parts.training.status or 0, isinstance(parts.job.command, str))
