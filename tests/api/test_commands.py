@@ -221,9 +221,7 @@ def forged(*commands: object, **delta: object) -> dict[str, Any]:
         forged(last="x"),
     ],
 )
-def test_orders_that_a_training_has_forged_are_refused_as_torn(
-    bed: Bed, house: Client, orders: dict[str, Any]
-) -> None:
+def test_orders_that_a_training_has_forged_are_refused_as_torn(bed: Bed, house: Client, orders: dict[str, Any]) -> None:
     """Broken variant: internal errors, and the deltas of another run's folder were read and merged away."""
     bed.objects.put(runfiles.orders("digits-7"), json.dumps(orders).encode())
     for path in ("/code", "/code/files", f"/commands/{'0' * 16}"):

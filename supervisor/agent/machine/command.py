@@ -147,8 +147,8 @@ class Training:
 
 @contextmanager
 def inside(folder: str) -> Iterator[None]:
-    """posix_spawn has no working directory: the child inherits ours. One thread at a time: a command beside the training
-    may start while a drill starts the training again. Every path of the agent is absolute. Raises NotStarted."""
+    """posix_spawn has no working directory: the child inherits ours. Every path of the agent is absolute. One thread at
+    a time: a command beside the training may start while a drill starts that again. Raises NotStarted."""
     with _CWD:
         before = os.getcwd()
         try:

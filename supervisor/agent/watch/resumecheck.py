@@ -122,7 +122,8 @@ class Ignored(NamedTuple):
 
 
 class ResumeCheck:
-    """Safe to use from every thread. `ran_s`: of the command, all its starts together; `total`: the newest one that it has reported."""
+    """Safe to use from every thread. `ran_s`: of the command, all its starts together; `total`: the newest one that it
+    has reported."""
 
     def __init__(self, mode: Optional[str], ran_s: Callable[[], float], total: Callable[[], Optional[int]]) -> None:
         self._stops, self._ran_s, self._total = mode != WARN, ran_s, total
