@@ -342,7 +342,10 @@ def decode_orders(raw: bytes) -> Orders:
         of = data["synced"]
         sent = None
         if of is not None:
-            rows = (StoredDelta(*(row[name] for name in StoredDelta._fields)) for row in of["deltas"])
+            rows = (
+                StoredDelta(int(row["first"]), int(row["last"]), str(row["key"]), str(row["sha256"]), int(row["size"]))
+                for row in of["deltas"]
+            )
             sent = Synced(str(of["code"]), int(of["revision"]), str(of["tree"]), str(of["git"]), tuple(rows))
         return Orders(int(data["number"]), sent, tuple(dict(row) for row in data["commands"]))
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

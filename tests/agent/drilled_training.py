@@ -18,7 +18,7 @@ BAD = (
 )  # fmt: skip
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--kind", choices=GOOD + BAD, default="good")
+parser.add_argument("--kind", choices=(*GOOD, *BAD, "ignores"), default="good")
 parser.add_argument("--delay-s", type=float, default=0.01)
 parser.add_argument("--every", type=int, default=40, help="steps between two checkpoints")
 parser.add_argument("--warm-up-s", type=float, default=0.0)
@@ -66,7 +66,7 @@ elif kind != "dies":
 resumed = resumes()
 states = []
 for name in os.listdir(folder):
-    if name.endswith(".state"):
+    if name.endswith(".state") and kind != "ignores":
         with open(os.path.join(folder, name)) as source:
             states.append(json.load(source)["step"])  # a torn one ends the command here
 step = max(states, default=0)

@@ -86,6 +86,21 @@ def test_a_real_notice_in_the_middle_of_a_drill_wins(tmp_path: Path, monkeypatch
         assert judge(record).word != forecast.SURVIVES, record
 
 
+def test_a_command_that_starts_over_in_a_drill_ends_and_the_drill_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken variant: it was ended before the drill had looked, and its record said that nothing was shown."""
+    with drilling(tmp_path, monkeypatch, "ignores") as rig:
+        rig.rig.beat_with("a step", lambda beat: (beat.step or 0) > 41)
+        record = rig.drill()
+        words = [fault.word for each in record.rounds for fault in faults_of(each)]
+        assert words == [forecast.REPEATED], record
+        assert rig.rig.ended().left == heartbeat.RESUME_IGNORED
+        newest = rig.rig.baton.checkpoint
+        assert newest is not None
+        assert newest.step == record.rounds[0].restored, "nothing of the second start took its place"
+
+
 def test_a_training_that_ends_by_itself_is_not_drilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last beat must not say that a notice reached it."""
     with drilling(tmp_path, monkeypatch, "good", moment_s=30.0, loss_s=0.0) as rig:  # no moment comes

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from supervisor.agent.life import remote
 from supervisor.agent.life.orders import CodeSync
 from supervisor.agent.life.remote import EXEC, Commands, Refused, collect
-from supervisor.agent.machine.command import Workplace
+from supervisor.agent.machine.command import Workplace, inside
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.masking import Masker
 from supervisor.contract import runfiles
@@ -240,6 +241,25 @@ def test_what_cannot_be_run_says_why(bench: Bench, words: tuple[str, ...], more:
     result = bench.done(bench.agent(), bench.signed(*words, **more))
     assert result["state"] == "refused"
     assert why in result["text"]
+
+
+def test_two_threads_never_start_something_in_each_others_folder(tmp_path: Path) -> None:
+    """A command, and a training that a drill starts again. Broken variant: one of them began in the wrong folder."""
+    (tmp_path / "a").mkdir()
+    entered = threading.Event()
+
+    def other() -> None:
+        with inside(str(tmp_path)):
+            entered.set()
+
+    thread, before = threading.Thread(target=other), os.getcwd()
+    with inside(str(tmp_path / "a")):
+        thread.start()
+        assert not entered.wait(0.05)
+        assert os.getcwd() == str(tmp_path / "a")
+    thread.join()
+    assert entered.is_set()
+    assert os.getcwd() == before
 
 
 def test_nothing_runs_without_the_training(bench: Bench) -> None:

@@ -22,13 +22,14 @@ class Started:
     """A command in whose folder SAVED was restored."""
 
     def __init__(self, folder: Path, mode: str = STOP, pointer: "Pointer | None" = SAVED, mount: str = "ext4") -> None:
-        self.folder, self.ran_s, self.total = folder, 1.0, 1000
+        self.folder, self.ran_s, self.total = folder, 0.0, 1000
         (folder / "step-400").mkdir()
         self.model, self.optimizer = (folder / entry.name for entry in SAVED.files)
         for path in (self.model, self.optimizer):
             path.write_bytes(b"state")
         self.check = ResumeCheck(mode, lambda: self.ran_s, lambda: self.total)
         self.check.restored(pointer, str(folder), mount)
+        self.ran_s = 1.0
 
     def reports(self, *steps: int) -> bool:
         """Whether it must be ended then."""
@@ -180,6 +181,17 @@ def test_a_command_without_reports_is_held_back_for_a_while_only(tmp_path: Path)
     started.ran_s = PENDING_S
     assert started.check.held() == ""
     assert not started.reports(1, 2), "too late to say how it began"
+
+
+def test_a_command_that_a_drill_starts_again_is_held_back_anew(tmp_path: Path) -> None:
+    """Broken variant: the time counted from the first start, so after 15 min no drill held back a start-over."""
+    started = Started(tmp_path)
+    started.ran_s = 10 * PENDING_S
+    started.check.restored(SAVED, str(tmp_path), "ext4")
+    started.ran_s += 1.0
+    assert started.check.held()
+    assert started.reports(1, 2)
+    assert "began again" in started.check.held()
 
 
 def test_warn_holds_back_and_ends_nothing(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.life.setup import KEPT, forget_oldest, own_folder
+from supervisor.agent.life.setup import KEPT, OF_RUN, Step, _of_tree, forget_oldest, own_folder
 from supervisor.contract import baton, heartbeat
+from supervisor.domain.bases import SETUP
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 
@@ -69,6 +70,15 @@ def test_a_second_attempt_there_does_not_repeat_it_and_other_content_does(rig: R
     assert (last.exit.in_setup, last.exit.signal) == (True, signal.SIGTERM)
     assert (lines(markers, "ran"), lines(markers, "trained")) == (2, 2)
     assert not (markers / OTHER).exists()
+
+
+def test_changed_code_is_other_content_for_the_runs_own_commands() -> None:
+    """Broken variant: `pip install -r requirements.txt` of changed code marked the bundle's own as installed."""
+    own, base = Step(OF_RUN, HASH, ("true",)), Step("base vision-v1", HASH, ("true",))
+    assert OF_RUN == SETUP
+    assert _of_tree(own, "") == own
+    assert len({HASH, _of_tree(own, "t1").sha256, _of_tree(own, "t2").sha256}) == 3
+    assert _of_tree(base, "t1") == base
 
 
 def test_a_failure_has_its_exit_its_last_line_and_its_words_and_no_marker(rig: Rig, markers: Path) -> None:

@@ -197,3 +197,42 @@ def test_files_of_the_machine(bed: Bed, house: Client) -> None:
     answer = ask(house, "plain", "GET", f"{path}/files")
     assert (answer.content, answer.headers["content-type"]) == (b"gzip", "application/gzip")
     assert not [each for each in bed.events("digits-7") if each == "command_sent"]
+
+
+ROW = {"id": "0" * 16, "kind": "exec", "launch_id": "1.1.1", "at": 0.0, "timeout_s": 1.0, "words": ["id"]}
+DELTA = {"first": 1, "last": 1, "key": "runs/digits-7/sync/1", "sha256": "0", "size": 1}
+
+
+def forged(*commands: object, **delta: object) -> dict[str, Any]:
+    synced = {"code": bundle_of()[0], "revision": 1, "tree": "", "git": "", "deltas": [{**DELTA, **delta}]}
+    return {"version": 1, "number": 3, "synced": synced if delta else None, "commands": commands}
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        forged({}),
+        forged({**ROW, "at": "now"}),
+        forged({**ROW, "at": None}),
+        forged({**ROW, "id": ["x"]}),
+        forged({**ROW, "timeout_s": {}}),
+        forged(key=["x"]),
+        forged(key="runs/cats-1/baton.json"),
+        forged(last="x"),
+    ],
+)
+def test_orders_that_a_training_has_forged_are_refused_as_torn(bed: Bed, house: Client, orders: dict[str, Any]) -> None:
+    """Broken variant: internal errors, and the deltas of another run's folder were read and merged away."""
+    bed.objects.put(runfiles.orders("digits-7"), json.dumps(orders).encode())
+    for path in ("/code", "/code/files", f"/commands/{'0' * 16}"):
+        answer = ask(house, "ann", "GET", RUN + path)
+        assert (answer.status_code, "cannot be parsed" in answer.text) == (503, True), (path, answer.text)
+    assert send(house).status_code == 503
+
+
+def test_what_a_training_writes_about_its_code_may_be_anything(bed: Bed, house: Client) -> None:
+    key = runfiles.applied("digits-7", 1)
+    reports = b'{"kept": ["\\ud800"], "began": 0, "revision": 0}', b'{"kept": [], "began": Infinity}', b"[" * 100_000
+    for report in reports:
+        bed.objects.put(key, report)
+        assert ask(house, "ann", "GET", f"{RUN}/code").status_code == 200, report[:40]

@@ -10,6 +10,7 @@ from supervisor.contract import baton as batons
 from supervisor.contract import drill as records
 from supervisor.contract.baton import Baton, Holder
 from supervisor.contract.drill import DrillOrder, Record, Round
+from supervisor.contract.heartbeat import Exit
 from supervisor.domain.actions import OrderDrill
 from supervisor.domain.attempt import Drills
 from supervisor.domain.errors import NothingToDrill
@@ -139,3 +140,26 @@ def test_an_order_in_the_baton_never_goes_back_and_ends_with_the_run() -> None:
     closed = batons.close(held, "stopped")
     assert batons.order_drill(closed, DrillOrder("1.1.1", 1)) is closed
     assert Drills() == Drills(0)
+
+
+BAD = OVER._replace(number=2, rounds=(GOOD._replace(resumed=records.ENDED, first=None),))
+CUT = OVER._replace(number=2, rounds=(GOOD._replace(resumed="", first=None),))
+
+
+@pytest.mark.parametrize(("record", "verdict"), [(BAD, "fails"), (CUT, "survives")])
+def test_the_beat_that_ends_the_attempt_has_the_record_of_a_drill_that_failed(
+    bed: Bed, record: Record, verdict: str
+) -> None:
+    """Broken variant: "survives" of an earlier drill stayed, because no look came between this drill and the end."""
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    run = change(bed.parts, "digits-7", drill(ACTOR))
+    over = beat("digits-7", drill=records.encode(OVER))
+    run = drilling.follow_drill(run, over, bed.clock.now()).run
+    run = drilling.ordered(run, "ops", bed.clock.now())
+    last = beat("digits-7", drill=records.encode(record), exit=Exit(1, None, False, 9.0, "torn"))
+    after, events = drilling.with_failed_drill(run, last, bed.clock.now())
+    known = drilling.verdict_of(after.drills)
+    assert known is not None
+    assert (known.word, len(events)) == (verdict, int(verdict == "fails"))
+    assert (after.drills.launch_id == "") == (verdict == "fails"), "one that was cut is drilled again"

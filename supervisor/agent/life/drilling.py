@@ -95,6 +95,8 @@ class Drilling:
         """The command has ended. True: it is started again, from the checkpoint before the one that it did not resume
         from. Raises what `step` raises."""
         parts = self._parts
+        if self._observing and self._reports.first is not None and parts.check_end() is not None:
+            self._take_first(self._reports.first, self._todo[:1] == [drill.WARM_UP])  # an end leaves no later look
         if self._record is None:
             return False
         code, _ = split_status(parts.training.status or 0, isinstance(parts.job.command, str))
@@ -103,7 +105,6 @@ class Drilling:
             self._put(resumed=drill.ENDED)
         goes_back = failed and self._drop_newest()
         if goes_back:
-            _log.warning("the command did not resume in a drill; it is started from the checkpoint before")
             parts.folder.add_to_output("the resume of a drill failed; starting again from the checkpoint before")
             parts.beat_state.update(checkpoint_step=self._restart())
         self._over()
@@ -283,11 +284,10 @@ class Drilling:
     def _restart(self, in_place: bool = False) -> Optional[int]:
         """Restore as a new machine would, and start the command. Returns the restored step. `in_place`: with the
         folders as they are, because what is in them is not in the store."""
-        parts = self._parts
         self._hold(heartbeat.RESTORE)  # until the first step: its limit is long, and no step is expected
         if in_place:  # an upload may hold the lock for long
-            return self._start(parts.progress.saved_step)
-        with parts.checkpoint_duty.lock:
+            return self._start(self._parts.progress.saved_step)
+        with self._parts.checkpoint_duty.lock:
             return self._start(self._restore())
 
     def _start(self, step: Optional[int]) -> Optional[int]:

@@ -264,6 +264,11 @@ class Parts:
             self._orders = OrdersDuty(self)
         return self._orders
 
+    @property
+    def code_tree(self) -> str:
+        """Hash of all files of the code where it was changed since the submit; "" = it is the bundle."""
+        return "" if self._orders is None or self._orders.sync is None else self._orders.sync.tree
+
     def end_orders(self) -> None:
         """Commands beside the training end with it."""
         self.orders_loop.stop()

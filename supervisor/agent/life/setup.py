@@ -1,6 +1,7 @@
 """The setup: what prepares the machine before the command, once for each machine and content.
 
-The supervisor gives the steps with the hash of their content: the commands and all they may depend on. A step that has
+The supervisor gives the steps with the hash of their content: the commands and all they may depend on; for code that
+was changed since the submit, the agent adds the hash of its files. A step that has
 succeeded leaves a marker file with its hash, and no later attempt of any run repeats it there. The markers lie on the
 disk that a setup changes, /var/tmp: a home folder may be shared by many computers, and the folder of a machine lives
 for one attempt only. In a container both end together. A marker is written after the success, by a rename.
@@ -15,6 +16,7 @@ Its processes get the environment and the secrets of the run. An environment tha
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -39,6 +41,7 @@ from supervisor.contract.heartbeat import Exit
 
 MARKERS = "/var/tmp/spot-setup-%d"  # noqa: S108 - of this user; it is used only where it is this user's alone
 LIMIT_S = 1800.0
+OF_RUN = "setup"  # the step of the run's own commands; the others are of its base
 KEPT = 200  # markers; the oldest are removed, which costs a repeat
 CHECK_S = 0.1
 TERM_S = 5.0  # from TERM to KILL: nothing is saved
@@ -63,6 +66,13 @@ def steps_of(setup: Mapping[str, Any]) -> Tuple[Step, ...]:
     return steps
 
 
+def _of_tree(step: Step, tree: str) -> Step:
+    """The run's own commands may read files of its code, and the supervisor's hash knows the bundle only."""
+    if not tree or step.name != OF_RUN:
+        return step
+    return step._replace(sha256=hashlib.sha256(("%s %s" % (step.sha256, tree)).encode()).hexdigest())
+
+
 class SetupFailed(Exception):
     """The command is not started; `end` says how the setup ended."""
 
@@ -76,7 +86,7 @@ class Setup:
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._job, setup = parts, parts.job, parts.job.setup or {"steps": ()}
-        self._steps = steps_of(setup)
+        self._steps = tuple(_of_tree(step, parts.code_tree) for step in steps_of(setup))
         self._limit_s = float(setup.get("limit_s") or LIMIT_S)
         self._markers = str(setup.get("folder") or MARKERS % os.geteuid())
         self._until = 0.0

@@ -22,6 +22,7 @@ import math
 import os
 import shutil
 import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
@@ -50,6 +51,7 @@ _SHOWN = 8
 # otherwise (core/job_environment.py).
 FRAMEWORKS = {"SUBMITIT_PREEMPT_SIGNAL": "TERM"}
 _FETCHING = "fetching the code bundle"
+_CWD = threading.Lock()  # the working directory is the whole process's
 _log = logging.getLogger("agent")
 
 
@@ -145,20 +147,21 @@ class Training:
 
 @contextmanager
 def inside(folder: str) -> Iterator[None]:
-    """posix_spawn has no working directory: the child inherits ours. Every path of the agent is absolute. Raises
-    NotStarted."""
-    before = os.getcwd()
-    try:
-        os.chdir(folder)
-    except FileNotFoundError:
-        raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s does not exist" % folder) from None
-    except OSError as error:
-        raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s cannot be entered: %s" % (folder, error)) from None
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.chdir(before)
+    """posix_spawn has no working directory: the child inherits ours. Every path of the agent is absolute. One thread at
+    a time: a command beside the training may start while a drill starts that again. Raises NotStarted."""
+    with _CWD:
+        before = os.getcwd()
+        try:
+            os.chdir(folder)
+        except FileNotFoundError:
+            raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s does not exist" % folder) from None
+        except OSError as error:
+            raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s cannot be entered: %s" % (folder, error)) from None
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.chdir(before)
 
 
 def spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str) -> int:

@@ -122,7 +122,8 @@ class Ignored(NamedTuple):
 
 
 class ResumeCheck:
-    """Safe to use from every thread. `ran_s`: of the command; `total`: the newest one that it has reported."""
+    """Safe to use from every thread. `ran_s`: of the command, all its starts together; `total`: the newest one that it
+    has reported."""
 
     def __init__(self, mode: Optional[str], ran_s: Callable[[], float], total: Callable[[], Optional[int]]) -> None:
         self._stops, self._ran_s, self._total = mode != WARN, ran_s, total
@@ -131,6 +132,7 @@ class ResumeCheck:
         self._opens: Optional[Opens] = None
         self._first: Optional[int] = None
         self._step: Optional[int] = None
+        self._from_s = 0.0  # of the command's time; a drill starts it again
         self.ignored: Optional[Ignored] = None
 
     @property
@@ -147,6 +149,7 @@ class ResumeCheck:
         """Before the command starts. A checkpoint of an older agent does not say what was reported then."""
         self._settle()
         self._first = self._step = self.ignored = None
+        self._from_s = self._ran_s()
         if pointer is None or not pointer.reported or pointer.reported < 0:
             return
         opens = Opens(tuple(_paths(folder, pointer)), mount_kind)
@@ -186,7 +189,7 @@ class ResumeCheck:
                 return self.ignored.text if self._stops else ""
             if self._pending() is None or not self._stops:
                 return ""
-            if self._ran_s() >= PENDING_S:
+            if self._ran_s() - self._from_s >= PENDING_S:
                 self._settle()
                 return ""
             return "the restored checkpoint was not opened, and no report shows yet that the command goes on from it"

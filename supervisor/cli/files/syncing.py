@@ -368,9 +368,9 @@ def _unpack(pieces: Iterator[bytes], folder: Path, synced: dict[str, str]) -> No
 def _arrived(folder: Path, member: Member, content: Iterator[bytes], synced: str | None) -> bool:
     """False: the same is here already. Raises BundleRefused, OSError."""
     target = folder / member.path
-    target.parent.mkdir(parents=True, exist_ok=True)
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         raise BundleRefused(f"a link here leads {member.path!r} out of the folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{hashlib.sha256(member.path.encode()).hexdigest()[:16]}.spot-part")
     digest = hashlib.sha256()
     part.unlink(missing_ok=True)

@@ -201,6 +201,20 @@ def follow_drill(run: Run, beat: Beat | None, now: float) -> Drilled:
     return _recorded(run, beat.drill, record, now) if record.state == drill.OVER else Drilled(run)
 
 
+def with_failed_drill(run: Run, beat: Beat, now: float) -> tuple[Run, tuple[Event, ...]]:
+    """The run whose command has ended in a drill that failed: no later beat shows its record, and an earlier verdict
+    would stay. One that a real end has cut short proves nothing; the next attempt may be drilled anew."""
+    attempt, record = run.live_attempt, drill.decode(beat.drill)
+    is_last = beat.exit is not None or beat.left is not None
+    if attempt is None or record is None or not is_last or record.state != drill.OVER:
+        return run, ()
+    is_ordered = run.drills.launch_id == attempt.launch_id and run.drills.number == record.number
+    if not is_ordered or judge(record, run.drills.spans).word != FAILS:
+        return run, ()
+    drilled = _recorded(run, beat.drill, record, now)
+    return drilled.run, drilled.events
+
+
 def _order(run: Run) -> tuple[OrderDrill, ...]:
     return (OrderDrill(run.drills.launch_id, run.drills.number),)
 

@@ -19,7 +19,7 @@ from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat, with_ignored_resume
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
-from supervisor.lifecycle.living.drilling import follow_drill
+from supervisor.lifecycle.living.drilling import follow_drill, with_failed_drill
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
@@ -44,7 +44,9 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
         run, rejection = with_rejection(run, beat)
         run, alerts = with_alerts(run)
         run, ignored = with_ignored_resume(run)
-        events = (*restart(before, run.pulse), *rejection, *fresh_start, *hanging(before, run.pulse), *alerts, *ignored)
+        run, drilled = with_failed_drill(run, beat, now)
+        events = (*restart(before, run.pulse), *rejection, *fresh_start, *hanging(before, run.pulse))
+        events = (*events, *alerts, *ignored, *drilled)
     ended = _end_of_command(run, beat, obs, world=world, now=now, before=before) if beat else None
     return after_events(events, ended or _judge(run, beat, obs, world, now))
 

@@ -91,12 +91,25 @@ def read_orders(objects: ObjectStore, run_id: str) -> tuple[Orders, str]:
     """(empty ones where there are none, their generation). Raises StoreUnavailable, Unavailable (torn)."""
     try:
         raw, info = objects.get(runfiles.orders(run_id))
-        return runfiles.decode_orders(raw), info.generation
+        return _checked(runfiles.decode_orders(raw), run_id), info.generation
     except ObjectMissing:
         return Orders(), ABSENT
     except ValueError:
         text = f"The orders of {run_id} in the object store cannot be parsed. Delete {runfiles.orders(run_id)} there."
         raise Unavailable(text, {"run_id": run_id}) from None
+
+
+def _checked(orders: Orders, run_id: str) -> Orders:
+    """A training can write the objects of its run, so this one too. Raises ValueError where we did not write it: its
+    deltas are read and deleted, and its rows are shown."""
+    deltas = orders.synced.deltas if orders.synced is not None else ()
+    if not all(delta.key.startswith(runfiles.synced(run_id)) for delta in deltas):
+        raise ValueError("a delta of something else")
+    for row in orders.commands:
+        texts, figures = (row.get("id"), row.get("kind"), row.get("launch_id")), (row.get("at"), row.get("timeout_s"))
+        if not all(isinstance(text, str) for text in texts) or not all(isinstance(at, int | float) for at in figures):
+            raise ValueError("not a command")
+    return orders
 
 
 def change_orders(objects: ObjectStore, run_id: str, step: Step) -> Orders:

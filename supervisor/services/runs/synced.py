@@ -112,9 +112,9 @@ def _attempt_code(objects: ObjectStore, run_id: str, attempt: Attempt, reported:
     """What is no report of our agent counts as none."""
     key = runfiles.applied(run_id, attempt.number)
     shown: AttemptCode = {"attempt": attempt.number, "code": attempt.code, "began": 0, "revision": 0, "kept": []}
-    with suppress(ObjectMissing, ValueError, KeyError, TypeError):
+    with suppress(ObjectMissing, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         report = json.loads(objects.get(key)[0]) if key in reported else {}
-        kept = [str(path) for path in report["kept"]]
+        kept = [str(path).encode("utf-8", "replace").decode() for path in report["kept"]]
         shown = {**shown, "began": int(report["began"]), "revision": int(report["revision"]), "kept": kept}
     return shown
 
