@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.contract import heartbeat, signs
+from supervisor.contract import drill, heartbeat, signs
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.signs import Signs
-from supervisor.domain.attempt import Pulse
+from supervisor.domain.attempt import Drills, Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Certainty, Retry
 from supervisor.domain.events import EventKind, announced
@@ -20,6 +20,7 @@ from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
 from supervisor.lifecycle.diagnosis.reading import of_document
 from supervisor.lifecycle.living.beats import with_ignored_resume
+from supervisor.lifecycle.living.drilling import verdict_of
 from supervisor.wording.run import status_text
 from supervisor.wording.why import restart_text
 from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, run_in
@@ -66,6 +67,22 @@ def test_warn_ends_nothing() -> None:
     decision = decide(run, next_beat(run), WORLD, NOW)
     assert decision.run.status == Status.RUNNING
     assert [event.kind for event in decision.events] == [EventKind.RESUME_IGNORED]
+
+
+def test_a_drill_in_which_it_started_over_has_failed() -> None:
+    """Broken variant: the beat that ends the attempt was read for its end only, so an older verdict stayed."""
+    run = replace(trains(notes=()), drills=Drills(number=1, launch_id=attempt().launch_id, ordered_at=NOW))
+    shown = drill.Round(
+        drill.TRAINING, delivered=True, step=12_000, saved=12_000, leave_s=1.0, upload_s=1.0, resumed=drill.STEPPED,
+        restored=12_000, first=1,
+    )  # fmt: skip
+    text = drill.encode(drill.Record(1, drill.OVER, (drill.TRAINING,), (shown,)))
+    ends = next_beat(run, left=heartbeat.RESUME_IGNORED, phase="finished", exit=KILLED, drill=text)
+    after = decide(run, ends, WORLD, NOW)
+    verdict = verdict_of(after.run.drills)
+    assert verdict is not None
+    assert (verdict.word, after.run.drills.launch_id) == ("fails", "")
+    assert EventKind.DRILLED in [event.kind for event in after.events]
 
 
 def test_the_end_has_its_own_cause_and_is_not_repeated() -> None:
