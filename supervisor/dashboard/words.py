@@ -33,7 +33,7 @@ from supervisor.wording.gates import GATE_LOOKS, VERDICT_LOOKS, WAIVED_LOOK
 
 NOTHING = Markup("&ndash;")
 _CODE = re.compile(r"`([^`]+)`")
-_COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA) .*", re.DOTALL)
+_COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA(?: ≈)?) .*", re.DOTALL)
 
 
 def look_of(word: str, looks: Mapping[str, Look]) -> Look:
