@@ -29,5 +29,5 @@ def test_every_status_has_a_look_of_its_own() -> None:
 
 def test_a_guessed_end_stays_marked_beside_its_ticking_time() -> None:
     at = "2026-11-27T00:10:00.000Z"
-    assert str(what_next({"what": "ETA ≈ 10 min", "at": at}, 0.0)).startswith("ETA ≈ <time")
+    assert str(what_next({"what": "ETA ≈ 10 min", "at": at}, 0.0)).startswith("≈ ETA <time")
     assert str(what_next({"what": "ETA 10 min", "at": at}, 0.0)).startswith("ETA <time")
