@@ -33,7 +33,7 @@ from supervisor.wording.gates import GATE_LOOKS, VERDICT_LOOKS, WAIVED_LOOK
 
 NOTHING = Markup("&ndash;")
 _CODE = re.compile(r"`([^`]+)`")
-_COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA) .*", re.DOTALL)
+_COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA(?: ≈)?) .*", re.DOTALL)
 
 
 def look_of(word: str, looks: Mapping[str, Look]) -> Look:
@@ -93,7 +93,8 @@ def what_next(action: dict[str, object], now: float) -> Markup:
     parts = _COUNTED.fullmatch(what)
     if not isinstance(at, str) or parts is None:
         return Markup("{}").format(what)
-    return Markup("{} {}").format(parts[1] or parts[2], ago(at, now))
+    words = "≈ ETA" if parts[2] == "ETA ≈" else parts[1] or parts[2]
+    return Markup("{} {}").format(words, ago(at, now))
 
 
 def clock(moment: str | None) -> Markup:

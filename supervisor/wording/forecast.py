@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor.contract import drill
-from supervisor.domain.attempt import Attempt, DrillFault, Drills, DrillVerdict, Pulse
+from supervisor.domain.attempt import Attempt, DrillFault, DrillVerdict, Pulse
 from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
 from supervisor.domain.machines import How
 from supervisor.domain.policies import STALLING_POLLS
@@ -332,7 +332,10 @@ def drill_sentence(verdict: DrillVerdict) -> str:
     return f"{line[:1].upper()}{line[1:]}."
 
 
-def drill_state(drills: Drills, verdict: DrillVerdict | None) -> str:
-    """The line of a run's page: what its last drill showed, and whether one goes on."""
+def drill_state(verdict: DrillVerdict | None, *, goes_on: bool, was_cut: bool) -> str:
+    """The line of a run's page: what its last drill showed, and whether one goes on. `was_cut`: the attempt of the last
+    order has ended before its drill did."""
+    if verdict is None and was_cut:
+        return "not drilled: its attempt ended before the drill did"
     line = "not drilled yet" if verdict is None else drill_line(verdict)
-    return f"{line}; a drill is going on" if drills.launch_id else line
+    return f"{line}; a drill is going on" if goes_on else line

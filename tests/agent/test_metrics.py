@@ -11,6 +11,7 @@ import pytest
 from supervisor.agent import spot_progress
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.watch.metrics import NAMES, SAME, MetricWatch
+from supervisor.agent.watch.metrics import Reports as StepReports
 from supervisor.agent.watch.output import Progress
 from supervisor.contract import runfiles, signs
 from supervisor.contract.signs import INF, MAX_BYTES, NAN, SPIKE, OddMetric, Signs
@@ -235,3 +236,20 @@ def test_a_metric_that_does_not_change_at_all(name: str, value: float, text: str
 )
 def test_what_may_stay_the_same(values: "list[float]", name: str, every_s: float) -> None:
     assert [odd for odd in flat(values, name, every_s) if odd.kind in (signs.FLAT, signs.ZERO)] == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "stride"),
+    [
+        ((), 1),
+        ((5,), 1),
+        ((5, 6, 7), 1),
+        ((10, 20, 30), 10),
+        ((18, 35, 46, 64), 36),  # by the clock: a restored one may take longer to its first report
+    ],
+)
+def test_the_usual_distance_between_two_reports(steps: tuple[int, ...], stride: int) -> None:
+    reports = StepReports()
+    for step in steps:
+        reports.add(step, {}, None)
+    assert reports.stride == stride

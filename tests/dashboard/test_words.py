@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.dashboard.words import with_code
+from supervisor.dashboard.words import what_next, with_code
 from supervisor.domain.status import Status
 from supervisor.wording.figures import STATUS_LOOKS
 
@@ -25,3 +25,9 @@ def test_what_stands_between_backticks_is_code_and_everything_is_escaped(told: s
 def test_every_status_has_a_look_of_its_own() -> None:
     assert set(STATUS_LOOKS) == set(Status)
     assert len({(look.sign, look.tone) for look in STATUS_LOOKS.values()}) == len(STATUS_LOOKS)
+
+
+def test_a_guessed_end_stays_marked_beside_its_ticking_time() -> None:
+    at = "2026-11-27T00:10:00.000Z"
+    assert str(what_next({"what": "ETA ≈ 10 min", "at": at}, 0.0)).startswith("≈ ETA <time")
+    assert str(what_next({"what": "ETA 10 min", "at": at}, 0.0)).startswith("ETA <time")

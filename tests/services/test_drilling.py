@@ -65,6 +65,20 @@ def test_an_ended_run_is_not_drilled(bed: Bed) -> None:
         change(bed.parts, "digits-7", drill(ACTOR))
 
 
+def test_an_order_of_an_attempt_that_has_ended_is_not_shown_as_going_on(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    run = change(bed.parts, "digits-7", drill(ACTOR))
+    going = run_json(run, bed.clock.now(), {})["drill"]
+    assert going is not None
+    assert (going["going_on"], going["text"]) == (True, "not drilled yet; a drill is going on")
+    bed.end("digits-7", Status.FAILED)
+    ended = replace(bed.run("digits-7"), drills=run.drills)
+    cut = run_json(ended, bed.clock.now(), {})["drill"]
+    assert cut is not None
+    assert (cut["going_on"], cut["text"]) == (False, "not drilled: its attempt ended before the drill did")
+
+
 def test_the_order_is_repeated_until_a_beat_shows_it(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")

@@ -290,8 +290,13 @@ class Reports:
 
     @property
     def stride(self) -> int:
+        """The farthest usual distance. Distances that differ are those of a clock (Transformers reports every 5 s): the
+        next report may then come some steps later than any one before, as a restored command begins slowly or fast."""
         steps = [step for step, _ in self._last]
-        return min((after - before for before, after in zip(steps, steps[1:]) if after > before), default=1)
+        usual = [after - before for before, after in zip(steps, steps[1:]) if after > before]
+        if not usual:
+            return 1
+        return usual[0] if len(set(usual)) == 1 else 2 * max(usual)
 
     def compared(self, restored: Optional[int]) -> Round:
         """A round with what these reports and the first one after the restore show."""

@@ -38,7 +38,7 @@ def base() -> None:
     """
 
 
-@base.command()
+@base.command(short_help="Create the next version of a base.")
 @click.argument("name", metavar="NAME", callback=not_empty)
 @click.option("--script", metavar="FILE", callback=not_empty, help="What prepares a machine; - is standard input.")
 @click.option("--from", "from_run", metavar="RUN", callback=not_empty, help="Repeat the setup of this run.")

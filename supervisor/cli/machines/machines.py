@@ -14,7 +14,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import CONFLICT, FAILED, NOT_FOUND, CliError
 from supervisor.cli.options import output_options, yes_option
-from supervisor.cli.output import Table, safe
+from supervisor.cli.output import Table, safe, when
 from supervisor.cli.views.profile import meter_lines
 from supervisor.cli.views.runs import where
 from supervisor.domain.status import TERMINAL
@@ -50,9 +50,9 @@ KEPT = Table(
         "MACHINE": lambda machine: safe(machine["machine"]),
         "WHERE": where,
         "RUN": lambda machine: f"{safe(machine['run_id'])} ({safe(machine['run_status'])})",
-        "OFF": lambda machine: "no" if machine["off_since"] is None else f"since {safe(machine['off_since'])}",
+        "OFF": lambda machine: "no" if machine["off_since"] is None else when(machine["off_since"]),
         "$/H": lambda machine: money(machine["usd_per_h"]),
-        "DELETED": lambda machine: "now" if machine["given_up"] else safe(machine["deleted_at"]),
+        "DELETED": lambda machine: "now" if machine["given_up"] else when(machine["deleted_at"]),
     },
     spare=("OFF",),
 )
@@ -200,7 +200,7 @@ def machine() -> None:
     """
 
 
-@machine.command("ls")
+@machine.command("ls", short_help="List the kept machines.")
 @output_options
 def machine_ls(client: Client, form: str) -> None:
     """List the kept machines, with the price of their disks and the time of their deletion."""
@@ -214,7 +214,7 @@ def machine_ls(client: Client, form: str) -> None:
                 output.note(f"{safe(kept['machine'])} could not be started: {safe(kept['refusal'])}")
 
 
-@machine.command("start")
+@machine.command("start", short_help="Start it now for the next attempt of its run.")
 @click.argument("name")
 @output_options
 def machine_start(client: Client, form: str, name: str) -> None:
@@ -225,7 +225,7 @@ def machine_start(client: Client, form: str, name: str) -> None:
     output.show_run(run, form)
 
 
-@machine.command("stop")
+@machine.command("stop", short_help="Stop the run that trains on it, and keep it.")
 @click.argument("name")
 @yes_option()
 @output_options

@@ -23,6 +23,7 @@ from supervisor.wording.figures import count_text, epoch, plural, rate_text, siz
 WIDTH = 1000.0
 SMALL_PX, LARGE_PX = 110.0, 190.0
 MARKS_X, MARKS_Y = 5, 4
+FEW_MARKS_X = 2  # in a small chart: with seconds, a third one would touch its neighbors
 NUMBERED_FROM = 0.035  # of the width: a narrower attempt shows no number
 HUGE = 1e300  # beyond it the difference of two values overflows
 FLAT = 1e-9  # a range that is this small a part of its values is one value
@@ -154,13 +155,13 @@ def draw(
 ) -> Charts:
     """`points`, `attempts`: as the API has them. `times`: begin and end of the axis, epoch seconds."""
     begin, end = times[0], max(times[1], times[0] + 1.0)
-    frame = Frame(begin, end, 0.0, 1.0, height)
+    frame, most = Frame(begin, end, 0.0, 1.0, height), FEW_MARKS_X if height <= SMALL_PX else MARKS_X
     times_s = [epoch(point["at"]) or 0.0 for point in points]
     return Charts(
         begin,
         end,
         [_chart(kind, points, times_s, (begin, end), height) for kind in kinds],
-        [(frame.x(at) / 10, text) for at, text in time_marks(begin, end, MARKS_X)],
+        [(frame.x(at) / 10, text) for at, text in time_marks(begin, end, most)],
         stretches(attempts, begin, end),
         [
             (round(frame.x(at), 1), moment_text(at), "" if point["step"] is None else count_text(point["step"]))

@@ -57,7 +57,7 @@ def offers(name: str, s: LocalSettings) -> tuple[Offer, ...]:
             spot_usd, on_demand_usd = s.local_prices.get(shape, (0.0, 0.0))
             for zone in s.local_zones:
                 placement = Placement(name, TRAITS.kind, zone, shape, spot)
-                offered.append(Offer(placement, spot_usd if spot else on_demand_usd, on_demand_usd))
+                offered.append(Offer(placement, spot_usd if spot else on_demand_usd, on_demand_usd, off_usd_per_h=0.0))
     return tuple(offered)
 
 

@@ -145,7 +145,9 @@ def offers(name: str, s: SshSettings) -> tuple[Offer, ...]:
 
     usd_per_h = {host: float(price) for host, price in s.ssh_prices.items()}
     return tuple(
-        Offer(Placement(name, TRAITS.kind, host, shape, spot), usd_per_h.get(host), usd_per_h.get(host))
+        Offer(
+            Placement(name, TRAITS.kind, host, shape, spot), usd_per_h.get(host), usd_per_h.get(host), off_usd_per_h=0.0
+        )
         for spot in (True, False)
         for shape in (s.ssh_gpus or (WHOLE_HOST,))
         for host in s.ssh_hosts

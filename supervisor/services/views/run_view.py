@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from supervisor.contract import drill
 from supervisor.contract.drill import Round
-from supervisor.domain.attempt import Attempt, Drills, Pulse
+from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.machines import Placement
 from supervisor.domain.run import Outcome, Run, run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.living.drilling import verdict_of
@@ -231,7 +231,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "kept_until": formats.maybe_time(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": formats.time_text(run.stop.at)},
         "image": _image(run),
-        "drill": _drill(run.drills) if run.drills.number else None,
+        "drill": _drill(run) if run.drills.number else None,
         "group": run.policy.group or None,
         "max_parallel": run.policy.max_parallel,
         "labels": labels,
@@ -253,12 +253,14 @@ def _image(run: Run) -> ImageShown | None:
     }
 
 
-def _drill(drills: Drills) -> DrillShown:
+def _drill(run: Run) -> DrillShown:
+    drills, live = run.drills, run.live_attempt
     verdict, record = verdict_of(drills), drill.decode(drills.record)
+    goes_on = live is not None and drills.launch_id == live.launch_id  # an order is closed by the next attempt only
     return {
-        "going_on": drills.launch_id != "",
+        "going_on": goes_on,
         "verdict": None if verdict is None else verdict.word,
-        "text": drill_state(drills, verdict),
+        "text": drill_state(verdict, goes_on=goes_on, was_cut=drills.launch_id != "" and not goes_on),
         "notices": [{"notice_s": length, "survives": yes} for length, yes in (verdict.notices if verdict else ())],
         "p95_s": None if verdict is None or verdict.p95_s is None else round(verdict.p95_s, 1),
         "ask_s": None if verdict is None else verdict.ask_s,
