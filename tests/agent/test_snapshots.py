@@ -208,6 +208,28 @@ def test_a_checkpoint_without_a_snapshot_is_not_saved_with_later_results(bench: 
     renames.close()
 
 
+def test_the_files_of_a_model_beside_it_do_not_overtake_a_checkpoint(bench: Bench, tmp_path: Path) -> None:
+    """A script calls `trainer.save_model()` after the last checkpoint."""
+    folder = tmp_path / "checkpoints"
+    (folder / ".half").mkdir(parents=True)
+    renames = Renames(str(folder))
+    moments = Snapshots(renames, bench.taker)
+    bench.write("metrics.csv", "1\n")
+    (folder / ".half" / "trainer_state.json").write_text("{}")
+    (folder / ".half").rename(folder / "checkpoint-90")
+    moments.renamed()
+    bench.write("metrics.csv", "1\n2\n")
+    for number in range(PENDING + 1):
+        (folder / f"model-{number}.safetensors").write_text("x")
+        moments.renamed()
+        (folder / ".file").write_text("x")
+        (folder / ".file").rename(folder / f"tokenizer-{number}.json")
+        moments.renamed()
+    moments.at_rest("checkpoint-90")
+    assert copies(moments.of("checkpoint-90")) == {"metrics.csv": "1\n"}
+    renames.close()
+
+
 class SavingDesk(Bench):
     """A saver of checkpoints and results whose time for results is over at `hurry_until`."""
 

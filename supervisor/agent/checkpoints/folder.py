@@ -221,7 +221,16 @@ class Renames:
                 name = os.fsdecode(raw[offset : offset + length].rstrip(b"\0"))
                 offset += length
                 names.extend(self._names_of(watch, mask, name))
-        return names
+        return self._checkpoints_of(names) if names else names
+
+    def _checkpoints_of(self, names: List[str]) -> List[str]:
+        """Without what lies beside checkpoints: a model's files must not overtake the checkpoint before them."""
+        try:
+            listed = os.listdir(self._folder)
+        except OSError:
+            return names
+        beside = set(listed).difference(layouts.checkpoints_of(self._folder, listed))
+        return [name for name in names if name.rstrip("/") not in beside]
 
     def _names_of(self, watch: int, mask: int, name: str) -> Iterator[str]:
         folder = self._below.get(watch)
