@@ -66,7 +66,7 @@ def test_the_command_runs_after_the_approval_and_a_later_read_completes_the_run(
     shown = lab.spot("approve", "small", "--yes", "--verb", "terminate")
     assert "awaiting_teardown" in shown or "to approve" in shown
     wait_for(stopped.exists, 30, "the command to run")
-    unread = wait_for(lambda: (teardown(lab)["problem"] or "") and teardown(lab), 30, "a read that fails")
+    unread = wait_for(lambda: (shown := teardown(lab))["problem"] and shown, 30, "a read that fails")
     assert "it cannot be read" in unread["problem"], unread
     assert "cannot be started" in unread["problem"], unread
     assert gate(lab, "meter_stopped")["code"] == "METER_UNCONFIRMED"
