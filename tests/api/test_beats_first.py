@@ -96,7 +96,7 @@ class House:
         inbox = self.bed.inbox
         for run_id in RUNS:
             inbox.forget(run_id)
-        inbox.set_stopping([])
+        inbox.set_stopping({})
         inbox.learn(beat(RUNS[0]))
         inbox._rejected_at.clear()
 
@@ -107,7 +107,7 @@ class House:
         elif what in ("down", "up"):
             self.down = what == "down"
         elif what == "stop":
-            inbox.set_stopping([RUNS[0]])
+            inbox.set_stopping({RUNS[0]: 1})
         elif what == "follow":
             inbox.follow(RUNS[0])
         elif what == "end":

@@ -241,7 +241,11 @@ class Stage:
             deliver(self.rows, {self.notifier.name: self.notifier}, self.own_clock.now())
         own.inbox.active = len(own.tick.runs)
         own.inbox.set_stopping(
-            run.run_id for run in own.tick.runs.values() if run.stop is not None or run.status == Status.STOPPING
+            {
+                run.run_id: run.generation
+                for run in own.tick.runs.values()
+                if run.stop is not None or run.status == Status.STOPPING
+            }
         )
         self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())

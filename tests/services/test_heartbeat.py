@@ -134,12 +134,14 @@ def test_the_first_word_of_a_new_machine_wakes_the_loop(training: Bed) -> None:
 def test_the_answer_sets_the_pace_and_carries_stop_and_follow(training: Bed) -> None:
     assert push(training, 1) == BeatResponse(10.0, stop=False, follow_logs=False)
     training.inbox.active = 5000
-    training.inbox.set_stopping({"digits-7"})
+    training.inbox.set_stopping({"digits-7": 1})
     training.inbox.follow("digits-7")
     assert push(training, 2) == BeatResponse(50.0, stop=True, follow_logs=True)
     training.clock.advance(31)
-    training.inbox.set_stopping(())
-    assert push(training, 3) == BeatResponse(50.0, stop=False, follow_logs=False)
+    training.inbox.set_stopping({"digits-7": 0})
+    assert push(training, 3) == BeatResponse(50.0, stop=False, follow_logs=False), "an older generation was stopped"
+    training.inbox.set_stopping({})
+    assert push(training, 4) == BeatResponse(50.0, stop=False, follow_logs=False)
 
 
 def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

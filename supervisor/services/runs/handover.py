@@ -8,15 +8,16 @@ written for a few seconds, the replica refuses them (`useful`), so that agents u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Lease, PushedBeat, Store, StoreDown
-from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.heartbeat import BeatInbox, stopping_generations
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry.worker import Worker
 
@@ -41,8 +42,8 @@ class Handover:
     lease: Callable[[], Lease | None]
     interval_s: float = INTERVAL_S
     _ours: frozenset[str] = frozenset()  # runs of our cell, while we lead it
-    _ours_stopping: frozenset[str] = frozenset()
-    _stopping: set[str] = field(default_factory=set)  # runs of other leaders
+    _ours_stopping: Mapping[str, int] = field(default_factory=dict)
+    _stopping: dict[str, int] = field(default_factory=dict)  # runs of other leaders
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)  # run_id -> launch, sequence of the last write
     _complete_at: float = field(init=False)
     _urgent: bool = False
@@ -80,7 +81,7 @@ class Handover:
         """After each tick: the runs of our cell, whose beats are not written."""
         all_runs = list(runs)
         self._ours = frozenset(run.run_id for run in all_runs)
-        self._ours_stopping = frozenset(run.run_id for run in all_runs if run.stop is not None)
+        self._ours_stopping = stopping_generations(all_runs)
         self.inbox.drop_superseded(all_runs)
         self._update_inbox()
 
@@ -104,7 +105,7 @@ class Handover:
         for start in range(0, len(new), BATCH):
             self._write(new[start : start + BATCH])
         self._written = {run_id: name for run_id, name in self._written.items() if run_id in beats}
-        self._stopping &= beats.keys()
+        self._stopping = {run_id: number for run_id, number in self._stopping.items() if run_id in beats}
         self._update_inbox()
         self._complete_at = now
 
@@ -115,13 +116,13 @@ class Handover:
         )
         for run_id, beat, _ in batch:
             status = statuses.get(run_id)
-            self._stopping.discard(run_id)
+            self._stopping.pop(run_id, None)
             if status is None:
                 self._forget(run_id)
                 continue
             self._written[run_id] = _name(beat)
             if status == Status.STOPPING:
-                self._stopping.add(run_id)
+                self._stopping[run_id] = parse_launch_id(beat.launch_id)[0]
 
     def _forget(self, run_id: str) -> None:
         """The run has ended or is silent: its next beat reads the database again."""
@@ -134,7 +135,7 @@ class Handover:
     def _update_inbox(self) -> None:
         ours = self._leading()
         self.inbox.active = max(len(ours), len(self._written))
-        self.inbox.set_stopping((self._ours_stopping if ours else frozenset()) | self._stopping)
+        self.inbox.set_stopping({**(self._ours_stopping if ours else {}), **self._stopping})
 
     # --- the thread -----------------------------------------------------------------------------------------------
 

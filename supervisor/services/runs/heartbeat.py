@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected
@@ -64,7 +64,7 @@ class BeatInbox:
         self._nonces: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._launches: dict[str, tuple[str, ...]] = {}  # those in `_nonces`, by run id
         self._rejected_at: OrderedDict[str, float] = OrderedDict()
-        self._stopping: frozenset[str] = frozenset()
+        self._stopping: Mapping[str, int] = {}
         self._followed: dict[str, float] = {}
         self._ordered: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number of the orders, since when
 
@@ -97,7 +97,7 @@ class BeatInbox:
             orders, ordered = self._ordered.get(beat.run_id, (None, None))
             answer = BeatResponse(
                 next_s=max(self._push_s(received, ordered), self.active / BEATS_PER_S),
-                stop=beat.run_id in self._stopping,
+                stop=self._must_stop(beat),
                 follow_logs=followed is not None and received - followed < FOLLOW_S,
                 orders=orders,
             )
@@ -186,7 +186,7 @@ class BeatInbox:
         """After each tick: the active runs."""
         all_runs = list(runs)
         self.active = len(all_runs)
-        self.set_stopping(run.run_id for run in all_runs if run.stop is not None)
+        self.set_stopping(stopping_generations(all_runs))
         self.drop_superseded(all_runs)
 
     def drop_superseded(self, runs: Iterable[Run]) -> None:
@@ -199,10 +199,15 @@ class BeatInbox:
                 if self._newest.get(run_id) is entry:  # else a newer beat has arrived meanwhile
                     del self._newest[run_id]
 
-    def set_stopping(self, run_ids: Iterable[str]) -> None:
-        stopping = frozenset(run_ids)
+    def set_stopping(self, generations: Mapping[str, int]) -> None:
+        """Run id -> the generation that must stop. A resume may come before the next tick: the generation that it
+        starts is not meant."""
         with self._lock:
-            self._stopping = stopping
+            self._stopping = dict(generations)
+
+    def _must_stop(self, beat: Beat) -> bool:
+        generation = self._stopping.get(beat.run_id)
+        return generation is not None and parse_launch_id(beat.launch_id)[0] == generation
 
     # --- readers of logs ------------------------------------------------------------------------------------------
 
@@ -256,6 +261,11 @@ def read(run_id: str, raw: bytes) -> Beat:
     if beat.run_id != run_id:
         raise BeatRejected("run_id is not the one in the URL")
     return beat
+
+
+def stopping_generations(runs: Iterable[Run]) -> dict[str, int]:
+    """Run id -> generation of each of these runs that must stop."""
+    return {run.run_id: run.generation for run in runs if run.stop is not None}
 
 
 def _is_newer(beat: Beat, kept: Beat) -> bool:
