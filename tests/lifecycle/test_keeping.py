@@ -203,3 +203,10 @@ def test_people_read_since_when_it_is_off_its_price_and_its_end() -> None:
     assert "Nothing is billed" not in status_text(waiting, NOW)
     done = replace(run, status=Status.COMPLETED, cause=Cause.FINISHED)
     assert text in status_text(done, NOW)
+
+
+def test_a_provider_that_names_no_offer_at_all_says_nothing_about_a_kept_machine() -> None:
+    run = kept_run(policy=KEEPS)
+    decision = decide(run, seen(run, OFF), replace(PLACES, offers={run.provider: ()}), NOW)
+    assert decision.run.kept is None or not decision.run.kept[1].given_up
+    assert not [action for action in decision.actions if isinstance(action, Release)]

@@ -124,15 +124,15 @@ def _part(run: Run, item: Retiring, obs: Observation) -> Part[Machine]:
 
 
 def _unusable(run: Run, kept: Kept, world: World, now: float) -> str:
-    """Why the next attempt needs another machine; "" = it does not. A provider that is not in the settings now may come
-    back."""
+    """Why the next attempt needs another machine; "" = it does not. A provider that is not in the settings now, or that
+    names no offer at all, says nothing about this machine."""
     rule = run.policy.keep
     if not rule.machine:
         return "its run keeps no machine any more"
     place = kept.placement
     if rule.fallback != "new" or world.lacks(place.provider):
         return ""
-    if all(offer.placement != place for offer in ladder(run, world, now)):
+    if world.offers.get(place.provider) and all(offer.placement != place for offer in ladder(run, world, now)):
         market = "spot" if place.spot else "on-demand"
         return f"{place.shape} ({market}) in {place.zone} is no choice of this run any more"
     if kept.refused_at is not None and now - kept.refused_at >= rule.wait_s:
