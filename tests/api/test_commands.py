@@ -168,6 +168,20 @@ def test_one_whose_machine_is_gone_is_lost(bed: Bed, house: Client) -> None:
     assert ask(house, "ann", "GET", f"{RUN}/commands/{command_id}").json()["state"] == "lost"
 
 
+def test_one_that_has_left_the_orders_runs_no_more(bed: Bed, house: Client) -> None:
+    """Broken variant: it was shown as running for ever, and `spot exec` waited as long."""
+    command_id = send(house, timeout_s=600.0).json()["command_id"]
+    bed.objects.put(runfiles.command_result("digits-7", command_id), b'{"kind": "exec", "state": "running"}')
+    for after_s, state in ((orders.START_WITHIN_S + 600, "running"), (orders.LATE_S + 1, "lost")):
+        bed.clock.advance(after_s)
+        assert ask(house, "ann", "GET", f"{RUN}/commands/{command_id}").json()["state"] == state
+    assert orders.KEPT_S > orders.START_WITHIN_S + 600 + orders.LATE_S, "its last words are due before it leaves"
+    bed.clock.advance(orders.KEPT_S)
+    assert send(house).status_code == 201
+    assert command_id not in [row["id"] for row in rows(bed)]
+    assert ask(house, "ann", "GET", f"{RUN}/commands/{command_id}").json()["state"] == "lost"
+
+
 def test_there_are_bounds(bed: Bed, house: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "RESULTS_MAX", 3)
     for _ in range(orders.OPEN_MAX):

@@ -45,7 +45,7 @@ EXEC, COLLECT = "exec", "collect"  # run a command; collect the files of the cod
 WAITING, RUNNING, DONE, REFUSED, LOST = "waiting", "running", "done", "refused", "lost"  # of a command
 START_WITHIN_S = 120.0
 LATE_S = 60.0  # after the time limit of a command, for its last words
-KEPT_S = 900.0  # in the orders
+KEPT_S = 900.0  # in the orders: longer than any command may take until its last words
 OPEN_MAX, RESULTS_MAX = 10, 50
 RESULT_BYTES = 1_000_000
 WORDS_CHARS = 32_768
@@ -228,12 +228,16 @@ def show_command(
     now = parts.clock.now()
     if row is not None and result is None and now - float(row["at"]) > START_WITHIN_S:
         result = _take_back(parts.objects, run_id, row)
-    if row is not None and result is not None and result.get("state") == RUNNING:
-        over_at = float(row["at"]) + START_WITHIN_S + float(row["timeout_s"]) + LATE_S
-        live = run.live_attempt
-        if now > over_at or live is None or live.launch_id != row["launch_id"]:
-            result = {**result, "state": LOST, "text": "its machine ended, or is cut off, before its result was known"}
+    if result is not None and result.get("state") == RUNNING and not _may_run(run, row, now):
+        result = {**result, "state": LOST, "text": "its machine ended, or is cut off, before its result was known"}
     return _shown(run_id, row or {"id": command_id, "kind": (result or {}).get("kind")}, result or {}), orders
+
+
+def _may_run(run: Run, row: Command | None, now: float) -> bool:
+    """False also where it has left the orders: its time was over long before."""
+    if row is None or run.live_attempt is None or run.live_attempt.launch_id != row["launch_id"]:
+        return False
+    return now <= float(row["at"]) + START_WITHIN_S + float(row["timeout_s"]) + LATE_S
 
 
 def command_files(parts: Parts, run_id: str, command_id: str) -> tuple[int, Iterator[bytes]]:
