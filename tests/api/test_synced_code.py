@@ -178,6 +178,19 @@ def test_each_attempt_says_where_it_began(bed: Bed, client: Client, code: str) -
         assert client.get(RUN).json()["attempts"][0]["revision"] == 0
 
 
+def test_a_report_is_read_once_for_each_time_that_it_changes(bed: Bed, client: Client, code: str) -> None:
+    """A client that waits looks twice in a second. Broken variant: each look read the reports of up to 50 attempts."""
+    bed.change("digits-7", attempt=_with_code(bed, code))
+    key = runfiles.applied("digits-7", 1)
+    for revision in (1, 2):
+        bed.objects.put(key, json.dumps({"began": 0, "revision": revision, "kept": []}).encode())
+        assert [client.get(RUN).json()["attempts"][0]["revision"] for _ in range(3)] == [revision] * 3
+        assert bed.objects.calls["get", key] == revision
+    bed.objects.put(key, b'{"began": 0, "revision": 3, "kept": [], "more": "%s"}' % (b"x" * synced.REPORT_BYTES))
+    assert client.get(RUN).json()["attempts"][0]["revision"] == 0, "no agent writes so much, so it is not read"
+    assert bed.objects.calls["get", key] == 2
+
+
 def _with_code(bed: Bed, code: str) -> Any:
     from dataclasses import replace
 

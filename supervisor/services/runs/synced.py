@@ -13,7 +13,7 @@ import hashlib
 import json
 import tarfile
 import tempfile
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -39,6 +39,8 @@ from supervisor.wording.figures import plural
 
 MERGED_FROM = 48  # deltas
 ATTEMPTS_SHOWN = 50  # the newest
+REPORT_BYTES = 1 << 18  # an agent writes less; a training may write anything
+NO_REPORT: tuple[int, int, tuple[str, ...]] = (0, 0, ())
 _PIECE_BYTES = 1 << 18
 
 
@@ -97,7 +99,8 @@ def show_synced(parts: Parts, run_id: str) -> RunCode:
     run = find_run(parts, run_id)
     synced = _synced(read_orders(parts.objects, run_id)[0], run)
     attempts = [attempt for attempt in parts.store.attempts(run.key) if attempt.code][-ATTEMPTS_SHOWN:]
-    reported = {info.key for page in parts.objects.pages(runfiles.synced(run_id)) for info in page.objects}
+    infos = (info for page in parts.objects.pages(runfiles.synced(run_id)) for info in page.objects)
+    reported = {info.key: info.generation for info in infos if info.size <= REPORT_BYTES}
     return {
         "run_id": run_id,
         "code": synced.code,
@@ -108,15 +111,20 @@ def show_synced(parts: Parts, run_id: str) -> RunCode:
     }
 
 
-def _attempt_code(objects: ObjectStore, run_id: str, attempt: Attempt, reported: Collection[str]) -> AttemptCode:
-    """What is no report of our agent counts as none."""
+def _attempt_code(objects: ObjectStore, run_id: str, attempt: Attempt, reported: Mapping[str, str]) -> AttemptCode:
     key = runfiles.applied(run_id, attempt.number)
-    shown: AttemptCode = {"attempt": attempt.number, "code": attempt.code, "began": 0, "revision": 0, "kept": []}
+    began, revision, kept = _report(cast(Hashable, objects), key, reported[key]) if key in reported else NO_REPORT
+    return {"attempt": attempt.number, "code": attempt.code, "began": began, "revision": revision, "kept": [*kept]}
+
+
+@lru_cache(maxsize=256)  # a client that waits looks twice in a second, and ended attempts report no more
+def _report(store: Hashable, key: str, generation: str) -> tuple[int, int, tuple[str, ...]]:
+    """(began, revision, kept). What is no report of our agent counts as none. Raises StoreUnavailable."""
     with suppress(ObjectMissing, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        report = json.loads(objects.get(key)[0]) if key in reported else {}
-        kept = [str(path).encode("utf-8", "replace").decode() for path in report["kept"]]
-        shown = {**shown, "began": int(report["began"]), "revision": int(report["revision"]), "kept": kept}
-    return shown
+        report = json.loads(cast(ObjectStore, store).get(key)[0])
+        kept = tuple(str(path).encode("utf-8", "replace").decode() for path in report["kept"])
+        return int(report["began"]), int(report["revision"]), kept
+    return NO_REPORT
 
 
 def show_tree(parts: Parts, run_id: str) -> CodeTree:
@@ -138,11 +146,12 @@ def sync(parts: Parts, run_id: str, revision: int, path: Path, *, git: str, call
     Unavailable."""
     run = find_run(parts, run_id)
     refuse_unreachable(parts, run)
-    before = _synced(read_orders(parts.objects, run_id)[0], run)
+    orders = read_orders(parts.objects, run_id)[0]
+    before = _synced(orders, run)
     with path.open("rb") as source:
         opened = Opened(iter(partial(source.read, _PIECE_BYTES), b""))
         if _is_repeat(opened, before, revision):
-            return read_orders(parts.objects, run_id)[0]
+            return orders
         _refuse_old(run_id, before, revision)
         source.seek(0)
         opened = Opened(iter(partial(source.read, _PIECE_BYTES), b""))
