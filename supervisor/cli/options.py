@@ -18,6 +18,7 @@ from supervisor.cli.finding import Target
 from supervisor.cli.output import rfc3339_ago
 
 F = TypeVar("F", bound=Callable[..., Any])
+WORDS = "supervisor.cli.options.words"
 LONGEST_S = 100 * 365 * 86400.0
 FORMS = ("table", "json", "jsonl", "name")
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -92,6 +93,17 @@ def json_flag(command: F) -> F:
         return command(*args, form="json" if old_json else form, **kwargs)
 
     return cast(F, click.option("--json", "old_json", is_flag=True, hidden=True)(with_form))
+
+
+class WithCommand(click.Command):
+    """Takes everything after `--` as a command, so that its options are not ours: `ctx.meta[WORDS]`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[WORDS] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
 
 
 def yes_option(help_text: str = "Do not ask.") -> Callable[[F], F]:

@@ -44,6 +44,7 @@ def test_output_comes_while_it_runs_and_the_exit_code_is_its_own(api: FakeApi, s
     ("result", "code", "words"),
     [
         ({**DONE, "exit_code": None, "signal": 9}, 137, ""),
+        ({**DONE, "exit_code": None}, 128, ""),  # a result that a training wrote
         ({**DONE, "exit_code": None, "signal": 15, "timed_out": True}, 124, "It was ended after 60 s (--timeout)."),
         ({**DONE, "dropped_bytes": 5000}, 0, "5,000 more bytes are not kept"),
         ({**SENT, "state": "refused", "text": "ls: command not found"}, FAILED, "ls: command not found"),

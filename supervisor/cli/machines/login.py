@@ -29,7 +29,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import FAILED, CliError
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import run_argument, server_options
+from supervisor.cli.options import WORDS, WithCommand, run_argument, server_options
 from supervisor.cli.output import note, safe, show_log
 
 HOST = re.compile(r"ssh ([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
@@ -100,24 +100,12 @@ def tunnel(
     _run(login, _files(client, login, ssh_config), ("-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{there}", *TUNNEL_OPTIONS))
 
 
-class ExecCommand(click.Command):
-    """Takes everything after `--` as the command, so that its options are not ours."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_WORDS] = args[at + 1 :]
-            args = args[:at]
-        return super().parse_args(ctx, args)
-
-
-_WORDS = "supervisor.cli.machines.login.words"
 timeout_option = click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1, 600), default=60.0, metavar="S", help="Its time limit (60)."
 )
 
 
-@click.command("exec", cls=ExecCommand, options_metavar="[OPTIONS]")
+@click.command("exec", cls=WithCommand, options_metavar="[OPTIONS]")
 @click.argument("run_id", metavar="[RUN] -- COMMAND ARGS...", required=False)
 @timeout_option
 @server_options
@@ -132,7 +120,7 @@ def exec_(ctx: click.Context, /, *, client: Client, run_id: str | None, timeout_
     It starts with the next beat, in the training's folder and environment, without input, and ends with its output and
     exit code here. It needs no SSH, but a token with the scope runs:exec. Who ran what stands in the run's history.
     """
-    words = ctx.meta.get(_WORDS)
+    words = ctx.meta.get(WORDS)
     if not words:
         raise click.UsageError("Give a command after --: spot exec RUN -- nvidia-smi")
     ctx.exit(Remote(client, choose_run(client, run_id), timeout_s).run(words))
@@ -202,7 +190,7 @@ class Remote:
         if result["timed_out"]:
             note(f"It was ended after {self._timeout_s:g} s (--timeout).")
             return TIMED_OUT
-        return KILLED + result["signal"] if result["exit_code"] is None else int(result["exit_code"])
+        return KILLED + (result["signal"] or 0) if result["exit_code"] is None else int(result["exit_code"])
 
     def change_folder(self, folder: str) -> None:
         """ "" = the training's. Raises CliError."""

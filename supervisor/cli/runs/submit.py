@@ -29,7 +29,7 @@ from supervisor.cli.files.local_inputs import (
     settle_environment,
 )
 from supervisor.cli.finding import Target
-from supervisor.cli.options import check_waiver, output_option, target_options
+from supervisor.cli.options import WORDS, WithCommand, check_waiver, output_option, target_options
 from supervisor.cli.output import safe
 from supervisor.cli.runs.cells import is_sweep
 from supervisor.cli.runs.specfile import in_words_of_file, missing_command, read_spec
@@ -37,17 +37,12 @@ from supervisor.cli.runs.submit_options import put_options, submit_options, writ
 from supervisor.cli.runs.sweep import submit_sweep, with_smoked_code
 
 APPEARS_S = 2.0  # after `spot serve &` on the same line, the first sign of the supervisor may come after us
-_COMMAND = "supervisor.cli.runs.submit.command"
 
 
-class SubmitCommand(click.Command):
-    """Takes everything after `--` as the run's command, so that FILE and COMMAND cannot be mixed up."""
+class SubmitCommand(WithCommand):
+    """FILE and COMMAND cannot be mixed up."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
-            args = args[:at]
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -77,7 +72,7 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     """
     client = target.client(APPEARS_S)
     is_local = machines_here(client, given["providers"])
-    body = body_from(file, ctx.meta.get(_COMMAND), given, is_local)
+    body = body_from(file, ctx.meta.get(WORDS), given, is_local)
     settle_environment(body["spec"], given["venv"], client.url, is_local)
     smoke = body["spec"].pop("smoke", None)
     if smoke is not None and not given["dry_run"]:
