@@ -333,8 +333,12 @@ def test_disasters(api, spot) -> None:
     ]  # fmt: skip
 
 
-def _drilled(verdict: "str | None", text: str, going_on: bool = False):
-    return {"going_on": going_on, "verdict": verdict, "text": text, "notices": [], "rounds": []}
+AT = "2026-11-26T03:00:00.000Z"
+
+
+def _drilled(verdict: "str | None", text: str, going_on: bool = False, drilled_at: "str | None" = None):
+    row = {"going_on": going_on, "verdict": verdict, "text": text, "drilled_at": drilled_at}
+    return {**row, "notices": [], "rounds": []}
 
 
 class TestDrill:
@@ -342,12 +346,23 @@ class TestDrill:
     def test_it_waits_for_the_verdict(self, api, spot, monkeypatch, verdict: str, code: int) -> None:
         monkeypatch.setattr(control, "DRILL_POLL_S", 0.0)
         going = a_run(status="running", drill=_drilled(None, "not drilled yet; a drill is going on", True))
-        over = a_run(status="running", drill=_drilled(verdict, "survives a 30 s notice: yes"))
+        over = a_run(status="running", drill=_drilled(verdict, "survives a 30 s notice: yes", drilled_at=AT))
         api.respond("POST", "/v1/runs/digits-7/drill", going, 202)
         api.respond_in_turn("GET", "/v1/runs/digits-7", going, over)
         ended = spot("drill", "digits-7", "--wait")
         assert ended.code == code
         assert "survives a 30 s notice: yes" in ended.err
+
+    @pytest.mark.parametrize("status", ["running", "failed"])
+    def test_a_verdict_of_an_earlier_drill_is_not_that_of_this_one(self, api, spot, monkeypatch, status: str) -> None:
+        """Broken variant: exit 0 by an older "survives", after a preemption had ended this drill."""
+        monkeypatch.setattr(control, "DRILL_POLL_S", 0.0)
+        old = "survives", "survives a 30 s notice: yes"
+        api.respond("POST", "/v1/runs/digits-7/drill", a_run(status="running", drill=_drilled(*old, True, AT)), 202)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(status=status, drill=_drilled(*old, False, AT)))
+        ended = spot("drill", "digits-7", "--wait")
+        assert ended.code == 1
+        assert "spot events digits-7 says why" in ended.err
 
     def test_without_wait_it_only_orders_one(self, api, spot) -> None:
         going = a_run(status="running", drill=_drilled(None, "not drilled yet; a drill is going on", True))

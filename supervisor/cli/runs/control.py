@@ -214,6 +214,7 @@ def drill(*, client: Client, form: str, run_id: str | None, wait: bool) -> None:
     """
     name = choose_run(client, run_id)
     run = client.post(run_path(name, "drill"), {})
+    before = run["drill"]["drilled_at"]
     if not wait:
         show_run(run, form)
         suggest(f"spot show {name}")
@@ -224,8 +225,9 @@ def drill(*, client: Client, form: str, run_id: str | None, wait: bool) -> None:
             time.sleep(DRILL_POLL_S)
             run = client.patiently(lambda: client.get(run_path(name)))
     show_run(run, form)
-    note(safe(run["drill"]["text"]))
-    if run["drill"]["verdict"] != "survives":
+    is_judged = run["drill"]["drilled_at"] != before  # else the verdict is that of an earlier drill
+    note(safe(run["drill"]["text"]) if is_judged else f"This drill came to nothing; spot events {name} says why.")
+    if not is_judged or run["drill"]["verdict"] != "survives":
         raise click.exceptions.Exit(FAILED)
 
 
