@@ -38,7 +38,8 @@ def test_either_a_script_or_a_run(api, spot) -> None:
     assert api.bodies("/v1/bases") == [{"name": "torch", "from_run": "digits-7"}]
     assert spot("base", "create", "torch").code == 2
     assert spot("base", "create", "torch", "--from", "digits-7", "--script", "x").code == 2
-    assert "cannot be read" in spot("base", "create", "torch", "--script", "/no/such/file").err
+    ended = spot("base", "create", "torch", "--script", "/no/such/file")
+    assert (ended.code, "SCRIPT_UNREADABLE" in ended.err, "cannot be read" in ended.err) == (2, True, True)
 
 
 def test_the_list_shows_size_and_price_and_never_invents_one(api, spot) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.cli.exits import CliError
+from supervisor.cli.exits import FAILED, CliError
 from supervisor.cli.files import syncing
 from supervisor.cli.files.syncing import Local, Syncing
 from supervisor.contract.bundle import Opened, read_delta
+from tests.bundles import bundle_of
+from tests.cli.conftest import Ended
+from tests.cli.fake_api import FakeApi
 from tests.cli.test_pack import write
 from tests.deltas import content_of
 from tests.waiting import wait_for
@@ -203,3 +207,27 @@ def test_unwatched_folders_are_read_now_and_then(folder: Path, monkeypatch: pyte
     local = Local(folder)
     local.look({"."})
     assert set(local.seen) == set(TREE)
+
+
+@pytest.mark.parametrize(
+    ("state", "archive", "text"),
+    [
+        ("refused", b"", "did not send its files: the run has no code bundle"),
+        ("lost", b"", "did not send its files"),
+        ("done", b"no gzip", "What the machine sent is refused"),
+        ("done", bundle_of({"../x": b"1"})[1], "What the machine sent is refused"),
+    ],
+)
+def test_what_does_not_come_back_changes_nothing(
+    api: FakeApi, run_cli: Callable[..., Ended], folder: Path, state: str, archive: bytes, text: str
+) -> None:
+    path = "/v1/runs/digits-7/commands/" + "ab" * 8
+    result = {"command_id": "ab" * 8, "state": state, "text": "the run has no code bundle", "files": 1}
+    api.respond("POST", "/v1/runs/digits-7/code/collected", result, 201)
+    api.respond("GET", path, result)
+    api.respond("GET", "/v1/runs/digits-7/code/files", {"revision": 0, "files": []})
+    api.respond("GET", f"{path}/files", archive)
+    before = sorted(folder.rglob("*"))
+    ended = run_cli("sync", "--url", api.url, "digits-7", str(folder), "--back")
+    assert (ended.code, "SYNC_REFUSED" in ended.err, text in ended.err) == (FAILED, True, True), ended.err
+    assert sorted(folder.rglob("*")) == before

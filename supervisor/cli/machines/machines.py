@@ -226,7 +226,7 @@ def machine_start(client: Client, form: str, name: str) -> None:
 
 
 @machine.command("stop", short_help="Stop the run that trains on it, and keep it.")
-@click.argument("name")
+@click.argument("name", metavar="RUN")
 @yes_option()
 @output_options
 def machine_stop(client: Client, form: str, name: str, yes: bool) -> None:
