@@ -19,6 +19,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.status import Status
 from supervisor.ports.provider import ImageRefused, ImageRequest, ProviderUnavailable
+from supervisor.ports.store import RunFilter
 from supervisor.services.bases.requests import CreateRequest, create, list_bases, remove
 from supervisor.services.bases.working import BaseWork, guarded
 from tests.fakes.callers import MEMBER, OPS
@@ -178,6 +179,24 @@ def test_a_refused_run_leaves_no_base(imaging: Imaging) -> None:
         create(imaging.parts, CreateRequest("torch", "export KEY=sk-ant-api03-" + "a1B2" * 20), MEMBER)
     assert imaging.bed.store.bases.all() == []
     assert create(imaging.parts, CreateRequest("torch", SCRIPT), MEMBER)["name"] == "torch-v2"
+
+
+def test_a_base_that_is_removed_before_its_run_gets_none(imaging: Imaging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: a run of another name prepared a machine for it and kept it for an hour."""
+    bases = imaging.bed.store.bases
+    change = bases.change
+
+    def removed_first(base: Base, event: object, now: float) -> Base | None:
+        monkeypatch.setattr(bases, "change", change)
+        remove(imaging.parts, base.name, MEMBER)
+        return change(base, None, now)
+
+    monkeypatch.setattr(bases, "change", removed_first)
+    with pytest.raises(BaseInUse, match="changed meanwhile"):
+        create(imaging.parts, CreateRequest("torch", SCRIPT), MEMBER)
+    imaging.tick()
+    imaging.tick()
+    assert (bases.all(), imaging.bed.store.page(RunFilter(), None, 10).runs) == ([], ())
 
 
 def test_from_a_clean_machine_to_a_base_that_runs_use(imaging: Imaging) -> None:

@@ -45,7 +45,7 @@ async def list_kept_machines(request: Request) -> KeptList:
     """List the machines that runs keep switched off for their next attempt (`keep: machine`). Without admin, those of
     your own runs."""
     services, caller = services_of(request), caller_of(request)
-    return await run_in_threadpool(kept_json, services.parts, caller)
+    return await in_slow_thread(kept_json, services.parts, caller)
 
 
 @routes.on("POST /v1/gc", Scope.ADMIN)
@@ -67,7 +67,7 @@ async def list_bases(request: Request) -> BaseList:
     {201: BaseShown},
     tag="bases",
     refuses="RUN_NOT_FOUND BASE_NOT_FOUND BASE_NOT_READY TOO_MANY_ACTIVE_RUNS PRICE_UNKNOWN SECRET_IN_SPEC "
-    "RUN_ID_TAKEN INVALID_TIMEOUTS",
+    "RUN_ID_TAKEN INVALID_TIMEOUTS BASE_IN_USE",
 )
 async def create_base(request: Request, body: bodies.CreateBaseBody) -> BaseShown:
     """Create the next version of a base, from a script, or from the setup of a run. Where the provider makes images of
@@ -89,7 +89,7 @@ async def create_base(request: Request, body: bodies.CreateBaseBody) -> BaseShow
 @routes.on("DELETE /v1/bases/{base_name}", Scope.WRITE, tag="bases", refuses="BASE_NOT_FOUND BASE_IN_USE FORBIDDEN")
 async def delete_base(request: Request, base_name: str) -> BaseShown:
     """Delete a base, and its image. One that a live run uses is not deleted."""
-    return await run_in_threadpool(bases.remove, services_of(request).parts, base_name, caller_of(request))
+    return await in_slow_thread(bases.remove, services_of(request).parts, base_name, caller_of(request))
 
 
 @routes.on("GET /v1/gpus", Scope.ADMIN, refuses="NOT_SUPPORTED")

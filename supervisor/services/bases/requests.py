@@ -79,7 +79,7 @@ class CreateRequest:
 
 
 def create(parts: Parts, request: CreateRequest, caller: Caller) -> BaseShown:
-    """Raises InvalidRequest, NotFound (the run), and what a submit raises."""
+    """Raises InvalidRequest, NotFound (the run), BaseInUse (removed meanwhile), and what a submit raises."""
     if number_of(request.family):
         text = f"{request.family} is the name of a version. Name the family: {family_of(request.family)}"
         raise InvalidRequest(text, {}, [("#/name", "is the name of a version")])
@@ -133,7 +133,9 @@ def _commands_of(parts: Parts, spec: Mapping[str, Any]) -> Sequence[str]:
 
 def _submit(parts: Parts, base: Base, spec: dict[str, Any], caller: Caller) -> Base:
     """The row comes first: a run that prepares a base always has one."""
-    named = parts.store.bases.change(replace(base, run_id=f"base-{base.name}"), None, parts.clock.now()) or base
+    named = parts.store.bases.change(replace(base, run_id=f"base-{base.name}"), None, parts.clock.now())
+    if named is None:
+        raise BaseInUse(f"{base.name} changed meanwhile, so no machine is prepared for it.", {"base": base.name})
     setup_s = spec.get("stall", {}).get("setup_s", SETUP_S)
     spec |= {
         "command": parts.images[base.provider].clean_up,
