@@ -12,7 +12,13 @@ from supervisor.contract.heartbeat import BeatRejected, Exit, encode
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.runs.heartbeat import REJECTION_EVENT_S, BeatResponse
+from supervisor.services.runs.heartbeat import (
+    ATTENDED_PER_S,
+    ATTENDED_PUSH_S,
+    ATTENDED_S,
+    REJECTION_EVENT_S,
+    BeatResponse,
+)
 from tests.services.bed import Bed, beat
 
 
@@ -142,6 +148,18 @@ def test_the_answer_sets_the_pace_and_carries_stop_and_follow(training: Bed) -> 
     assert push(training, 3) == BeatResponse(50.0, stop=False, follow_logs=False), "an older generation was stopped"
     training.inbox.set_stopping({})
     assert push(training, 4) == BeatResponse(50.0, stop=False, follow_logs=False)
+
+
+def test_the_pace_is_shared_by_the_runs_that_people_work_with_now(training: Bed) -> None:
+    """Broken variant: runs that had an order at any time before slowed the others down for as long as they lived."""
+    for number in range(99):
+        training.inbox.order(f"other-{number}", 1)
+    training.inbox.order("digits-7", 1)
+    assert push(training, 1).next_s == 100 / ATTENDED_PER_S
+    training.clock.advance(ATTENDED_S)
+    assert push(training, 2).next_s == 10.0, "nobody works with it any more"
+    training.inbox.order("digits-7", 2)
+    assert push(training, 3) == BeatResponse(ATTENDED_PUSH_S, stop=False, follow_logs=False, orders=2)
 
 
 def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

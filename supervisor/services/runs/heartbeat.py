@@ -247,7 +247,8 @@ class BeatInbox:
     def _push_s(self, now: float, ordered: float | None) -> float:
         if ordered is None or now - ordered >= ATTENDED_S:
             return self._beat_push_s
-        return min(self._beat_push_s, max(ATTENDED_PUSH_S, len(self._ordered) / ATTENDED_PER_S))
+        attended = sum(now - at < ATTENDED_S for _, at in self._ordered.values())
+        return min(self._beat_push_s, max(ATTENDED_PUSH_S, attended / ATTENDED_PER_S))
 
     def _drop_launch(self, run_id: str, launch_id: str) -> None:
         left = tuple(launch for launch in self._launches.pop(run_id, ()) if launch != launch_id)
