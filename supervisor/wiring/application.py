@@ -10,7 +10,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from supervisor.api.streams.listeners import Limits
@@ -45,7 +44,7 @@ from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
-from supervisor.services.bases.working import BaseWork, guarded
+from supervisor.services.bases.working import BaseWork
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan.spec_view import Preview
@@ -162,7 +161,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
         Patrol(store, settings.alerts.patrol_every_s).run,
-        partial(guarded, BaseWork(parts)),
+        BaseWork(parts).run,
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     others = {"retention": loop.housekeeper, "outbox": outbox}

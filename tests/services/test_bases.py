@@ -21,7 +21,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.provider import ImageRefused, ImageRequest, ProviderUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.bases.requests import CreateRequest, create, list_bases, remove
-from supervisor.services.bases.working import BaseWork, guarded
+from supervisor.services.bases.working import BaseWork
 from tests.fakes.callers import MEMBER, OPS
 from tests.services.bed import Bed
 
@@ -289,8 +289,17 @@ def test_a_report_that_is_no_report_begins_nothing(imaging: Imaging) -> None:
         assert imaging.base().status == BaseStatus.PREPARING
 
 
-def test_an_error_of_its_own_does_not_end_the_loop(imaging: Imaging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_one_base_ends_neither_the_loop_nor_the_work_on_others(
+    imaging: Imaging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broken variant: the newest base failed in each tick, and the work on those before it was never done."""
     imaging.prepared()
-    monkeypatch.setattr(BaseWork, "_report", lambda self, run: 1 / 0)
-    guarded(imaging.work, imaging.bed.clock.now())
-    assert imaging.base().status == BaseStatus.PREPARING
+    create(imaging.parts, CreateRequest("jax", SCRIPT), MEMBER)
+    report = BaseWork._report
+    monkeypatch.setattr(
+        BaseWork, "_report", lambda self, run: 1 / 0 if run.run_id == "base-jax-v1" else report(self, run)
+    )
+    imaging.tick()
+    assert imaging.base("jax-v1").status == BaseStatus.PREPARING
+    assert "ZeroDivisionError" in caplog.text
+    assert imaging.base().status == BaseStatus.IMAGING

@@ -35,10 +35,16 @@ class BaseWork:
     parts: Parts
 
     def run(self, now: float) -> None:
-        """Raises StoreDown."""
+        """Raises StoreDown. No other error ends the loop, or keeps the work on the next base from being done."""
         for base in self.parts.store.bases.all():
-            if not base.settled:
+            if base.settled:
+                continue
+            try:
                 self._work(base, now)
+            except StoreDown:
+                raise
+            except Exception:
+                log.exception("no work on base %s", base.name, extra={telemetry.ACTION: "base"})
 
     def _work(self, base: Base, now: float) -> None:
         images = self.parts.images.get(base.provider)
@@ -128,13 +134,3 @@ class BaseWork:
             return replace(run, retiring=retiring, kept_until=None), event
 
         change(self.parts, base.run_id, Action(update, "its machine stays until its own limit"))
-
-
-def guarded(work: BaseWork, now: float) -> None:
-    """For the loop: an error of this work must not end the loop. Raises StoreDown."""
-    try:
-        work.run(now)
-    except StoreDown:
-        raise
-    except Exception:  # a bug here must not stop the loop
-        log.exception("no work on bases", extra={telemetry.ACTION: "base"})
