@@ -108,6 +108,25 @@ def test_who_does_not_know_the_newest_revision_is_refused(bed: Bed, client: Clie
     assert tree(client) == contents(CHANGED)
 
 
+def test_who_is_overtaken_during_the_upload_is_not_in_the_history(
+    bed: Bed, client: Client, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken variant: the history named the refused change as revision 1 too."""
+    put_file = bed.objects.put_file
+
+    def overtaken(key: str, path: Any) -> Any:
+        monkeypatch.setattr(bed.objects, "put_file", put_file)
+        stored = put_file(key, path)
+        assert put(client, 1, delta_of(CODE, CHANGED)).status_code == 200
+        return stored
+
+    monkeypatch.setattr(bed.objects, "put_file", overtaken)
+    answer = put(client, 1, delta_of(CODE, {**CODE, "train.py": b"print(3)\n"}))
+    assert refusal(answer) == (409, "SYNC_CONFLICT")
+    assert tree(client) == contents(CHANGED)
+    assert bed.events("digits-7").count("code_synced") == 1
+
+
 @pytest.mark.parametrize(
     ("delta", "why"),
     [

@@ -160,13 +160,14 @@ def sync(parts: Parts, run_id: str, revision: int, path: Path, *, git: str, call
     stored = parts.objects.put_file(key, path)
     row = StoredDelta(revision, revision, key, opened.sha256, stored.size)
     after = before._replace(revision=revision, tree=_hash_of(files), git=git)
-    parts.store.add_events(run.key, [_synced_event(run, after, delta, caller)], parts.clock.now())
 
     def step(orders: Orders) -> Orders:
         present = _synced(orders, run)  # its deltas may have been merged meanwhile
         _refuse_old(run_id, present, revision)
         return orders._replace(synced=after._replace(deltas=(*present.deltas, row)))
 
+    step(read_orders(parts.objects, run_id)[0])  # a refusal is no event: others may have synced during the upload
+    parts.store.add_events(run.key, [_synced_event(run, after, delta, caller)], parts.clock.now())
     orders = change_orders(parts.objects, run_id, step)
     if orders.synced is not None and len(orders.synced.deltas) >= MERGED_FROM:
         orders = _merge(parts, run_id, orders.synced)
