@@ -44,6 +44,7 @@ REASONS = {
     "services/runs/heartbeat.py FOLLOWED_MAX": "from here on those that nobody reads any more are dropped",
     "services/runs/heartbeat.py NONCES_MIN": "a floor: a few for each active run",
     "services/runs/heartbeat.py REJECTIONS_KEPT": "warnings about refused beats: beyond it one is repeated",
+    "services/runs/synced.py lru_cache(256)": "reports of runs that people sync: an older one is read again",
     "services/views/formats.py lru_cache(8192)": "texts of times: an older one is made again",
     "storage/engine/codec.py lru_cache(10000)": "equal values that runs share: beyond it two runs hold their own",
     "storage/rows/pages.py lru_cache(256)": "statements: an older one is built again",
