@@ -1,0 +1,57 @@
+"""Machines that fetch their job themselves: sessions of a notebook, where no provider can place a file.
+
+What the notebook shows is a ticket, good for one claim. The claim gives the job, its secrets, and a pass that opens the
+objects of this run for a while. A provider writes the ticket where its platform starts the notebook, and learns from
+the claims which session has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from supervisor.ports.provider import LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`claimant`: the random name that the notebook gave itself. `session`: what the platform calls it, such as
+    {"platform": "kaggle", "id": "…"}; texts from the notebook, never trusted. `at`: of the claim, epoch seconds.
+    `seen_at`: the last request of this session at the door, or its last pushed beat, as far as this process knows it;
+    never before `at`."""
+
+    run_id: str
+    launch_id: str
+    claimant: str
+    session: Mapping[str, str]
+    at: float
+    seen_at: float
+
+
+class Claims(Protocol):
+    def ticket(self, request: LaunchRequest, expires_at: float) -> str:
+        """A ticket for this launch; sends no request, and stores nothing."""
+
+    def all(self) -> Mapping[str, Claim]:
+        """Launch id -> claim, of this supervisor; one listing. Raises ProviderUnavailable."""
+
+    def drop(self, launch_id: str) -> None:
+        """Forget the claim of a launch that is released. Safe to repeat. Raises ProviderUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """`job`: docs/training-contract.md, without store_url and server_url, which the door adds. `secrets`: name ->
+    value; they are in the answer to the claim and nowhere else."""
+
+    job: Mapping[str, object]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A provider whose machines claim their job."""
+
+    def hand_over(self, request: LaunchRequest) -> Handover:
+        """What this launch is made from; called at the claim. Raises LaunchFailed, ProviderUnavailable."""
