@@ -105,7 +105,7 @@ def write_pass(signer: Signer, run_id: str, launch_id: str, now: float) -> tuple
 def read_pass(signer: Signer, authorization: str, run_id: str, now: float) -> Grant:
     """The pass in a header Authorization, for the door of this run. Raises PassRefused, PassExpired."""
     scheme, _, text = authorization.partition(" ")
-    grant = signer.read(Kind.PASS, text.strip()) if scheme.lower() == "bearer" else None
+    grant = signer.read(Kind.PASS, text) if scheme.lower() == "bearer" else None
     if grant is None or grant.run_id != run_id:
         raise PassRefused("This is no pass for the objects of this run.")
     if now >= grant.expires_at:
