@@ -156,7 +156,7 @@ def test_the_beat_and_the_code_of_the_run(door: DoorBed, bed: Bed) -> None:
 def test_the_agent_needs_no_pass(door: DoorBed) -> None:
     answer = door.client.get("/v1/door/agent.pyz")
     assert (answer.status_code, answer.content) == (200, b"PK an archive")
-    assert answer.headers["content-type"] == "application/zip"
+    assert answer.headers["content-type"] == "application/octet-stream"
 
 
 def test_a_folder_takes_uploads_of_any_size_itself(door: DoorBed) -> None:

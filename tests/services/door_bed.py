@@ -27,7 +27,7 @@ from tests.fakes.provider import FakeProvider
 from tests.services.bed import Bed, Client, beat
 
 SECRETS = {"WANDB_API_KEY": "wandb-value-of-the-secret"}
-PUBLIC = "https://sup.example.org"
+PUBLIC = "https://example.com"
 RUN_ID = "digits-7"
 ME, OTHER = "1" * 32, "2" * 32
 SESSION = {"platform": "paper", "id": "session-1"}

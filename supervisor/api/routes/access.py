@@ -175,10 +175,14 @@ async def claim_job(request: Request, body: bodies.ClaimBody) -> Response:
 
 
 @claim_routes.on(
-    "GET /v1/door/agent.pyz", None, {}, media={200: ("application/zip",)}, refuses="STORE_UNAVAILABLE NOT_FOUND"
+    "GET /v1/door/agent.pyz",
+    None,
+    {},
+    media={200: ("application/octet-stream",)},
+    refuses="STORE_UNAVAILABLE NOT_FOUND",
 )
 async def read_agent(request: Request) -> Response:
     """Read the agent's archive. It contains no secret."""
     door = door_of(request)
-    with transfers_of(request).one("agent"):
-        return Response(await in_door_thread(door.agent.read_bytes), 200, media_type="application/zip")
+    with transfers_of(request).transfer("agent"):
+        return Response(await in_door_thread(door.agent.read_bytes), 200, media_type="application/octet-stream")

@@ -25,7 +25,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 from typing_extensions import TypedDict
 
-from supervisor.api.errors import BodyTooLarge, problem, request_id_of
+from supervisor.api.errors import BodyTooLarge, UnsupportedMediaType, problem, request_id_of
 from supervisor.api.shapes.bodies import UploadBody
 from supervisor.api.shapes.parameters import ObjectParameters
 from supervisor.api.wire.deps import door_of, in_door_thread, services_of, transfers_of
@@ -115,7 +115,7 @@ async def list_objects(request: Request, run_id: str, query: ObjectParameters) -
                 break
         return {"objects": rows[: query.limit], "server_time": server_time}
 
-    return await _asked(work)
+    return await _answer_of(work)
 
 
 @routes.on(
@@ -130,7 +130,7 @@ async def list_objects(request: Request, run_id: str, query: ObjectParameters) -
 async def look_at_object(request: Request, run_id: str, key: str) -> Response:
     """Read size, generation and metadata of an object of a run."""
     door, _ = await _opened(request, run_id, Verb.READ, key)
-    info = await _asked(door.parts.objects.stat, key)
+    info = await _answer_of(door.parts.objects.stat, key)
     return Response(None, 200, {**_headers(info), "Content-Length": str(info.size)}, BYTES)
 
 
@@ -149,12 +149,12 @@ async def read_object(request: Request, run_id: str, key: str) -> Response:
     with the same range."""
     door, _ = await _opened(request, run_id, Verb.READ, key)
     with ExitStack() as held:
-        held.enter_context(transfers_of(request).one(run_id))
-        elsewhere = await _asked(_address, door, key)
+        held.enter_context(transfers_of(request).transfer(run_id))
+        elsewhere = await _answer_of(_address, door, key)
         if elsewhere is not None:
             return Response(None, 307, elsewhere)
         try:
-            stream = await _asked(_stream, door.parts.objects, key, request.headers.get("range", ""))
+            stream = await _answer_of(_stream, door.parts.objects, key, request.headers.get("range", ""))
         except RangeRefused as error:
             refusal = problem(error, request.url.path, request_id_of(request))
             refusal.headers["Content-Range"] = f"bytes */{error.meta['size']}"
@@ -203,7 +203,7 @@ async def _pieces(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 @routes.on(
     "PUT /v1/door/{run_id}/objects/{key:path}",
     None,
-    refuses=f"{REFUSALS} PRECONDITION_FAILED BODY_TOO_LARGE STORE_FULL",
+    refuses=f"{REFUSALS} PRECONDITION_FAILED BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE STORE_FULL",
     raw_body=BYTES,
     takes=("X-Spot-If-Generation", "X-Spot-Metadata"),
     by_pass=True,
@@ -214,18 +214,21 @@ async def write_object(request: Request, run_id: str, key: str) -> ObjectJson:
     if_generation, metadata = _condition(request), _metadata(request)
     most = OBJECT_MAX_BYTES if door.reachable is None else SMALL_BYTES
     objects = door.parts.objects
-    with transfers_of(request).one(run_id):
+    with transfers_of(request).transfer(run_id):
         async with _received(request, most) as content:
             if isinstance(content, bytes):
-                return _shown(await _asked(objects.put, key, content, if_generation, metadata))
+                return _shown(await _answer_of(objects.put, key, content, if_generation, metadata))
             if metadata:
                 raise InvalidRequest(f"An object with metadata has at most {MEMORY_BYTES} bytes.")
-            return _shown(await _asked(objects.put_file, key, content, if_generation))
+            return _shown(await _answer_of(objects.put_file, key, content, if_generation))
 
 
 @asynccontextmanager
 async def _received(request: Request, most: int) -> AsyncIterator[bytes | Path]:
-    """The body: its bytes, or a file without a name in the data folder. Raises BodyTooLarge, ObjectsFull."""
+    """The body: its bytes, or a file without a name in the data folder. Raises BodyTooLarge, UnsupportedMediaType,
+    ObjectsFull."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType("An object must be sent as it is, not compressed.", {"accepted": BYTES})
     too_large = BodyTooLarge(f"An object has at most {most} bytes here.", {"max_bytes": most})
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > most:
@@ -277,7 +280,7 @@ async def begin_upload(request: Request, run_id: str, body: UploadBody) -> Respo
     door, _ = await _opened(request, run_id, Verb.WRITE, body.key)
     url = None
     if door.reachable is not None:
-        url = await _asked(door.reachable.begin_upload, body.key, body.size, body.if_generation, body.metadata)
+        url = await _answer_of(door.reachable.begin_upload, body.key, body.size, body.if_generation, body.metadata)
     return json_response(UploadBegun(url=url), 200, NOT_STORED)
 
 
@@ -293,7 +296,7 @@ async def begin_upload(request: Request, run_id: str, body: UploadBody) -> Respo
 async def delete_object(request: Request, run_id: str, key: str) -> Response:
     """Delete an object of a run."""
     door, _ = await _opened(request, run_id, Verb.DELETE, key)
-    if not await _asked(door.parts.objects.delete, key, _condition(request)):
+    if not await _answer_of(door.parts.objects.delete, key, _condition(request)):
         raise ObjectUnknown("There is no object of this key.")
     return Response(None, 204)
 
@@ -318,7 +321,7 @@ async def _opened(request: Request, run_id: str, verb: Verb, key: str) -> tuple[
     return door, grant
 
 
-async def _asked(work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs) -> Result:
+async def _answer_of(work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs) -> Result:
     """The same for a call of the object store, with its errors in the words of the door."""
     try:
         return await in_door_thread(work, *args, **named)

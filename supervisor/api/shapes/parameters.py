@@ -185,7 +185,7 @@ class BeatParameters(NoParameters):
 
 
 class ObjectParameters(NoParameters):
-    prefix: Annotated[str, Field(max_length=MAX_KEY_BYTES, description="in the run's folder: `runs/RUN_ID/…`")]
+    prefix: Annotated[str, Field(max_length=MAX_KEY_BYTES, description="in the run's folder: `runs/RUN_ID/…`")] = ""
     after: Annotated[str, Field(max_length=MAX_KEY_BYTES, description="only keys behind this one")] = ""
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = MAX_PAGE
 

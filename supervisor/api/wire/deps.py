@@ -78,7 +78,7 @@ class Transfers:
     _open: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def one(self, run_id: str) -> Iterator[None]:
+    def transfer(self, run_id: str) -> Iterator[None]:
         """Raises ObjectsAway where too many are open."""
         if self._open.total() >= self.most or self._open[run_id] >= self.of_one_run:
             raise ObjectsAway("Too many transfers are open at once. Repeat this one.")
