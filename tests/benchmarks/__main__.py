@@ -9,6 +9,7 @@ so in its row and changes nothing else. Nothing else should run on the machine m
 from __future__ import annotations
 
 import argparse
+import os
 
 from tests.benchmarks import (
     agent_cost,
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything work?")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     wish = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process under test compiles every source again
     broken = False
     for bench in ALL:
         if wish.only and not any(part in row.name for part in wish.only for row in bench.rows):
