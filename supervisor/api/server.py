@@ -27,6 +27,7 @@ from supervisor.api.routes import (
     beats,
     commands,
     dev,
+    door,
     events,
     files,
     health,
@@ -50,7 +51,8 @@ from supervisor.telemetry import logs as telemetry
 LOG = logging.getLogger(__name__)
 ROUTES = [
     *runs.routes, *files.routes, *actions.routes, *commands.routes, *events.routes, *beats.routes, *health.routes,
-    *machines.routes, *incidents.routes, *dev.routes, *access.token_routes, *access.webhook_routes,
+    *machines.routes, *incidents.routes, *dev.routes, *access.claim_routes, *door.routes,
+    *access.token_routes, *access.webhook_routes,
 ]  # fmt: skip
 BACKLOG = 512
 GRACE_S = 2

@@ -25,6 +25,7 @@ BEATS = "beats/"
 RUNS = "runs/"
 CODE = "code/"
 AGENTS = "agents/"
+CLAIMS = "claims/"
 CANARY = ".canary-"
 BOOT = "~boot"  # no run id has a tilde
 _PART_BYTES = 255  # of one part of a key
@@ -45,6 +46,15 @@ def boot_beat(run_id: str) -> str:
 def agent(sha256: str) -> str:
     """The agent's zipapp, for machines that download it; named by its content."""
     return "%s%s.pyz" % (AGENTS, sha256)
+
+
+def claims(supervisor_id: str) -> str:
+    """Which sessions have claimed their jobs; outside the folders of their runs, because no pass may open them."""
+    return "%s%s/" % (CLAIMS, supervisor_id)
+
+
+def claim(supervisor_id: str, run_id: str, launch_id: str) -> str:
+    return "%s%s/%s" % (claims(supervisor_id), run_id, launch_id)
 
 
 def canary(supervisor_id: str, scope: str = "") -> str:

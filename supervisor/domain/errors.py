@@ -311,3 +311,47 @@ class BaseNotReady(Conflict, code="BASE_NOT_READY"):
 
 class BaseInUse(Conflict, code="BASE_IN_USE"):
     """A live run uses the base, or prepares it; the text names it."""
+
+
+class TicketRefused(Forbidden, code="TICKET_REFUSED"):
+    """The text is no ticket of this supervisor, or its launch does not exist."""
+
+
+class TicketExpired(SpotError, code="TICKET_EXPIRED"):
+    """The ticket was valid until a time that is past."""
+
+
+class TicketUsed(Conflict, code="TICKET_USED"):
+    """Another notebook has claimed the launch of this ticket."""
+
+
+class LaunchOver(Conflict, code="LAUNCH_OVER"):
+    """The launch of this ticket has ended, or its run is being stopped."""
+
+
+class HandoverRefused(Conflict, code="HANDOVER_REFUSED"):
+    """The provider refuses the launch at its claim; the text says why."""
+
+
+class PassRefused(Forbidden, code="PASS_REFUSED"):
+    """The pass does not open this object, or the text is no pass of this supervisor."""
+
+
+class PassExpired(SpotError, code="PASS_EXPIRED"):
+    """The pass was valid until a time that is past; a beat brings a new one."""
+
+
+class ObjectUnknown(SpotError, code="OBJECT_MISSING"):
+    """No object has this key."""
+
+
+class ObjectDiffers(SpotError, code="PRECONDITION_FAILED"):
+    """The object does not have the generation that the request names; nothing was changed."""
+
+
+class ObjectsFull(SpotError, code="STORE_FULL"):
+    """The object store has no space for this write; the old object is untouched."""
+
+
+class ObjectsAway(SpotError, code="STORE_UNAVAILABLE"):
+    """The object store did not respond, or not clearly: this says nothing about whether the object exists."""

@@ -13,6 +13,8 @@ from typing import Protocol, runtime_checkable
 
 from supervisor.ports.provider import LaunchRequest
 
+ClaimKey = tuple[str, str]  # (run id, launch id): launch ids repeat in every run
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -33,10 +35,10 @@ class Claims(Protocol):
     def ticket(self, request: LaunchRequest, expires_at: float) -> str:
         """A ticket for this launch; sends no request, and stores nothing."""
 
-    def all(self) -> Mapping[str, Claim]:
-        """Launch id -> claim, of this supervisor; one listing. Raises ProviderUnavailable."""
+    def all(self) -> Mapping[ClaimKey, Claim]:
+        """Every claim of this supervisor, by run and launch; one listing. Raises ProviderUnavailable."""
 
-    def drop(self, launch_id: str) -> None:
+    def drop(self, run_id: str, launch_id: str) -> None:
         """Forget the claim of a launch that is released. Safe to repeat. Raises ProviderUnavailable."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from supervisor.contract.stores.promise import (
     ABSENT,
@@ -42,6 +42,7 @@ __all__ = [
     "ObjectStore",
     "Page",
     "PreconditionFailed",
+    "ReachableStore",
     "Relay",
     "Stay",
     "StayBeat",
@@ -82,6 +83,21 @@ class StayStore(ObjectStore, Protocol):
     ) -> tuple[Mapping[str, tuple[bytes, ObjectInfo]], tuple[ObjectInfo, ...]]:
         """In one request: (those of `keys` that exist, the objects below `prefixes` whose generation is `since` or
         later)."""
+        ...
+
+
+@runtime_checkable
+class ReachableStore(Protocol):
+    """A store that others reach too: with an address that is good for one object and a while, they need no key of their
+    own. Whoever has such an address may use it, so it belongs into no log."""
+
+    def begin_upload(self, key: str, size: int, if_generation: str | None, metadata: Mapping[str, str]) -> str:
+        """The address to which `size` bytes are PUT, whole or in pieces; the condition counts there when they are all
+        there. PreconditionFailed where it fails already, StoreUnavailable."""
+        ...
+
+    def address_to_read(self, info: ObjectInfo, for_s: float) -> str | None:
+        """The address of exactly this generation. None: our account signs nothing."""
         ...
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import Check
 from supervisor.domain.machines import MachineRef
+from supervisor.ports.claims import Claims
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.objectstore import ObjectStore, Relay
@@ -34,7 +35,8 @@ class ProviderContext:
     deadline, for a waiting person; the caller closes it. `gpu_timeout_s`: how long a machine may wait for its GPU.
     `image`: of a run without one. `scope_before()`: the scope that this database's runs use for the machines of this
     computer, "" = none. `closing`: set when this process is about to end; a wait for a platform then ends. `hook`:
-    sends a message to an address of the settings, and raises DeliveryFailed."""
+    sends a message to an address of the settings, and raises DeliveryFailed. `claims`: for machines that claim their
+    job; None = there is no database, so nothing is launched from here."""
 
     data_dir: Path
     objects: ObjectStore
@@ -48,6 +50,7 @@ class ProviderContext:
     scope_before: Callable[[], str]
     closing: threading.Event
     hook: Hook = no_hook
+    claims: Claims | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

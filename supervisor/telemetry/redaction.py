@@ -39,6 +39,8 @@ _HEADER = re.compile(
 )
 _BEARER = re.compile(r"(bearer\s{1,3})[^\s\"',]{16,}", re.IGNORECASE)
 _OURS = re.compile(r"(?<![A-Za-z0-9])(sup_|whsec_)[A-Za-z0-9+/=_-]{8,}")
+# Of a ticket and a pass only the signature is secret: which launch it opens may be read in a log.
+_SIGNED = re.compile(r"(?<![A-Za-z0-9])((?:ticket|pass)_[a-z0-9-]{1,64}_[0-9.]{1,32}_[0-9]{1,12}_)[A-Za-z0-9]{8,}")
 _PRIVATE = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}-----|\Z)", re.DOTALL)
 _USER = re.compile(r"(://)[^\s/?#\"']{1,256}@")
 _URL = re.compile(r"https?://[^\s\"'<>\\]+", re.IGNORECASE)
@@ -147,6 +149,7 @@ def _query_value(pair: str, local: bool) -> str:
 _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     (("private key-----",), lambda text: _PRIVATE.sub(DOTS, text)),
     (("sup_", "whsec_"), lambda text: _OURS.sub(rf"\1{DOTS}", text)),
+    (("ticket_", "pass_"), lambda text: _SIGNED.sub(rf"\1{DOTS}", text)),
     (("sk-", "hf_", "gh", "glpat-", "akia", "asia", "xox", "aiza"), _issued),
     (("://",), lambda text: _URL.sub(_url, _USER.sub(rf"\1{DOTS}@", text))),
     (("bearer",), lambda text: _BEARER.sub(rf"\1{DOTS}", text)),

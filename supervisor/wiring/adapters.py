@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,8 @@ from supervisor.ports.objectstore import ObjectReader, ObjectStore, StoreUnavail
 from supervisor.ports.opening import OpenedProvider, ProviderContext
 from supervisor.ports.store import RunFilter, Store
 from supervisor.providers.kinds import PROVIDERS
+from supervisor.services.access.claims import ClaimBook
+from supervisor.services.access.passes import Signer
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.telemetry import recording
@@ -50,7 +52,7 @@ class OpenedStore:
 class Adapters:
     """`opened`: the providers by name, in the order of the settings; never empty. `warm` imports slow libraries, may
     take seconds and raises nothing. `close` closes everything. `closing`: set when this process is being stopped, so
-    that waits for the cloud end. `impatient`: as in OpenedStore."""
+    that waits for the cloud end. `impatient`: as in OpenedStore. `claims`: None without a database."""
 
     opened: Mapping[str, OpenedProvider]
     objects: ObjectStore
@@ -59,6 +61,7 @@ class Adapters:
     close: Callable[[], None]
     closing: threading.Event
     impatient: Callable[[float], ObjectStore]
+    claims: ClaimBook | None = None
 
     @property
     def first(self) -> OpenedProvider:
@@ -89,11 +92,13 @@ def choose(settings: Settings, store: Store | None, clock: Clock, agent_dir: Pat
     get_ready(settings)
     agent, closing = agent_path(agent_dir or settings.data_dir), threading.Event()
     stored = open_store(settings, store)
+    claims = None if store is None else ClaimBook(Signer(store.secret, store.supervisor_id), stored.objects, clock)
     opened: dict[str, OpenedProvider] = {}
     with contextlib.ExitStack() as closers:
         closers.callback(stored.close)
         for name, section in settings.sections.items():
             context = context_of(settings, name, stored=stored, agent=agent, clock=clock, store=store, closing=closing)
+            context = replace(context, claims=claims)
             opened[name] = PROVIDERS[section.kind].open(name, section.values, context)
             closers.callback(opened[name].close)
         _check_scopes(settings, opened)
@@ -104,7 +109,7 @@ def choose(settings: Settings, store: Store | None, clock: Clock, agent_dir: Pat
         for provider in opened.values():
             provider.warm()
 
-    return Adapters(opened, stored.objects, agent, warm, closing_all.close, closing, stored.impatient)
+    return Adapters(opened, stored.objects, agent, warm, closing_all.close, closing, stored.impatient, claims)
 
 
 def get_ready(settings: Settings) -> None:

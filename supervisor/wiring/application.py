@@ -16,19 +16,18 @@ from supervisor.api.streams.listeners import Limits
 from supervisor.api.wire.deps import Services, assemble, with_tokens, without_tokens
 from supervisor.api.wire.rates import Rates
 from supervisor.domain import machines
-from supervisor.domain.attempt import Try
-from supervisor.domain.run import Run
 from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.mirror import Mirrors
 from supervisor.objectstores.reading import open_objects
 from supervisor.objectstores.relay import Homes, RelayedStore
 from supervisor.ports.clock import Clock, Wake
+from supervisor.ports.objectstore import ReachableStore
 from supervisor.ports.opening import OpenedProvider, Publish
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.launches import Paces, launch_request, prepared
+from supervisor.reconciler.acting.launches import Paces
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
 from supervisor.reconciler.delivering.announcer import Announcer
@@ -47,7 +46,6 @@ from supervisor.reconciler.tick import Tick
 from supervisor.services.bases.working import BaseWork
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
-from supervisor.services.plan.spec_view import Preview
 from supervisor.services.reading import scrape
 from supervisor.services.reading.about import About, version
 from supervisor.services.reading.health import LoopStatus, full_disk
@@ -55,7 +53,6 @@ from supervisor.services.reading.scrape import Readings
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.handover import Handover
 from supervisor.services.runs.heartbeat import BeatInbox
-from supervisor.services.runs.policy import Spec
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.telemetry.metrics import Reading
@@ -64,11 +61,10 @@ from supervisor.wiring import outlets
 from supervisor.wiring.adapters import Adapters
 from supervisor.wiring.platforms import Platforms
 from supervisor.wiring.settings import digest
-from supervisor.wiring.surroundings import surroundings
+from supervisor.wiring.surroundings import door_of, preview_of, surroundings
 
 RELAYED_URL = "(a folder on the host, which the launch makes)"
 PAGE_PATIENCE_S = 1.0  # a page of a run waits so long for the object store
-SHOWN_NONCE = "(made at the launch)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +123,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     clock = SteadyClock(SystemClock(), settings.knobs.poll_interval_s)
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
+    reachable = adapters.objects if isinstance(adapters.objects, ReachableStore) else None
     adapters = replace(adapters, objects=CountedStore(adapters.objects))
     parts = parts_of(settings, store, adapters, clock, wakes.everywhere)
     cell, owner = parts.cells[parts.own_provider], f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -174,10 +171,11 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         dev=_dev(parts, adapters),
         live=lambda key: tick.runs.get(key) if leader.lease() is not None else None,
         beat_host=settings_of.public_host(settings),
-        preview=_preview(parts, paces),
+        preview=preview_of(parts, paces),
     )
     cards = next((opened.cards for opened in adapters.opened.values() if opened.cards is not None), None)
     services = replace(services, gpus=Gpus(parts, cards), readings=_readings(settings, parts, loop, others))
+    services = replace(services, door=door_of(settings, parts, adapters, inbox, paces=paces, reachable=reachable))
     return Application(_with_access(settings, services), loop, handover, adapters, announcer, mirrors)
 
 
@@ -268,24 +266,6 @@ def _paces(settings: Settings, parts: Parts, opened: OpenedProvider) -> Paces:
         results_save_max_mb=settings.machines.results_save_max_mb,
         **settings_of.agent_paces(settings, opened.provider.traits),
     )
-
-
-def _preview(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
-    """What a launch would send, except for the nonce, which the launch itself makes."""
-
-    def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
-        request = launch_request(
-            run,
-            try_,
-            spec,
-            nonce=SHOWN_NONCE,
-            supervisor_id=parts.store.supervisor_id,
-            paces=paces[try_.placement.provider],
-        )
-        base = parts.store.bases.find(run.policy.base) if run.policy.base else None
-        return parts.platform.preview(prepared(request, run, spec, base))
-
-    return preview
 
 
 def _kind_of_database(settings: Settings) -> str:

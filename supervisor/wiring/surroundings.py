@@ -1,17 +1,29 @@
-"""What the doctor knows of a set-up before its checks: the settings in words, the alert address, the adapters' checks.
+"""What surrounds the services: for the doctor the settings in words, the alert address and the adapters' checks; for
+plans and for the door a launch, made again.
 
 Values of settings that are credentials are not included.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from supervisor.domain.attempt import Try
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import OK, WARN, Check, Finding
+from supervisor.domain.run import Run
+from supervisor.ports.objectstore import ReachableStore
+from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.kinds import PROVIDERS
+from supervisor.reconciler.acting.launches import Paces, whole_request
+from supervisor.services.access.claims import Door, Rebuild
 from supervisor.services.doctor.credentials import Alerts
 from supervisor.services.doctor.doctor import HERE, Surroundings
+from supervisor.services.parts import Parts
+from supervisor.services.plan.spec_view import Preview
+from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.policy import Spec
 from supervisor.settings import credentials
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
@@ -21,6 +33,7 @@ from supervisor.wiring.adapters import Adapters
 from supervisor.wiring.settings import groups_of, traits_of
 
 SHOWN = 4
+SHOWN_NONCE = "(made at the launch)"
 # The words of warnings about settings without effect; other warnings explain how a value is carried over.
 UNUSED = ("ignored", "has no effect")
 
@@ -109,3 +122,39 @@ def _timeouts(settings: Settings) -> Finding:
         f"{stall.polls * poll_s:g} s without progress; silent after {stall.silence_s:g} s"
     )
     return Finding("timeouts", OK, fact)
+
+
+# --- launches, made again ---------------------------------------------------------------------------------------------
+
+
+def rebuild_of(parts: Parts, paces: Mapping[str, Paces]) -> Rebuild:
+    """The request of a launch, made again."""
+
+    def rebuild(run: Run, try_: Try, spec: Spec, nonce: str) -> LaunchRequest:
+        base = parts.store.bases.find(run.policy.base) if run.policy.base else None
+        own = paces[try_.placement.provider]
+        return whole_request(run, try_, spec, base, nonce=nonce, supervisor_id=parts.store.supervisor_id, paces=own)
+
+    return rebuild
+
+
+def preview_of(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
+    """What a launch would send, except for the nonce, which the launch itself makes."""
+    rebuild = rebuild_of(parts, paces)
+    return lambda run, try_, spec: parts.platform.preview(rebuild(run, try_, spec, SHOWN_NONCE))
+
+
+def door_of(
+    settings: Settings,
+    parts: Parts,
+    adapters: Adapters,
+    inbox: BeatInbox,
+    *,
+    paces: Mapping[str, Paces],
+    reachable: ReachableStore | None,
+) -> Door | None:
+    book, url = adapters.claims, settings.machines.public_url.rstrip("/")
+    if book is None or not url:
+        return None
+    book.pushed = inbox.newest
+    return Door(parts, book, rebuild_of(parts, paces), url, adapters.agent, reachable)

@@ -30,6 +30,7 @@ from tests.fakes.objectstore import MemoryStore
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, beat, make_bed
 from tests.services.curves_bed import stored, train_on
+from tests.services.door_bed import make_door
 from tests.services.fresh import open_fresh
 from tests.services.test_files import ID, furnished
 from tests.services.test_keep import keep
@@ -147,6 +148,23 @@ def beats(bed: Bed, ask: Asking) -> None:
     told = json.loads(encode(beat("digits-7", 6, step=130, total=1000, steps_per_s=3.0)))
     ask("POST", RUN + "/heartbeat", told)
     ask("POST", RUN + "/heartbeat", {**told, "nonce": "another"})
+
+
+def claims_its_job(bed: Bed, ask: Asking) -> None:
+    door = make_door(bed, bed.services.around.data_dir)
+    ask, run = ask.of(door.services), door.launching()
+    ask("GET", "/v1/door/agent.pyz?x=1")
+    body = {"ticket": door.ticket(run), "claimant": "5d" * 16, "session": {"platform": "kaggle", "id": "123456"}}
+    ask("POST", "/v1/claims", body)
+    ask("POST", "/v1/claims", {**body, "claimant": "5e" * 16})
+    key, prefix = runfiles.applied(ID, 1), runfiles.synced(ID)
+    own = {"Authorization": f"Bearer {door.pass_of()}"}
+    for headers in (own, {"Authorization": "Bearer x"}):
+        ask("PUT", f"/v1/door/{ID}/objects/{key}", content=b"{}", headers=headers)
+        ask("GET", f"/v1/door/{ID}/objects?prefix={prefix}", headers=headers)
+        for method in ("HEAD", "GET", "DELETE"):
+            ask(method, f"/v1/door/{ID}/objects/{key}", headers=headers)
+        ask("POST", f"/v1/door/{ID}/uploads", {"key": key, "size": 10**9}, headers=headers)
 
 
 def files(bed: Bed, ask: Asking) -> None:
@@ -297,7 +315,7 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, ends, is_approved, logs, curves, beats, files, is_purged, leaves_evidence, takes_over, code,
-    works_on_a_living_run, machines,
+    submits, ends, is_approved, logs, curves, beats, claims_its_job, files, is_purged, leaves_evidence, takes_over,
+    code, works_on_a_living_run, machines,
     own_gpus, prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

@@ -96,3 +96,4 @@ def test_examples_name_no_strange_hosts_and_no_keys() -> None:
         "my-bucket", "old-bucket", "example.com", "hooks.example.com",
     }  # fmt: skip
     assert re.findall(r"\b(?:sup|whsec)_[A-Za-z0-9+/=_-]{24,}", text) == []
+    assert re.findall(r"\b(?:ticket|pass)_[a-z0-9._-]+_[0-9a-f]{24,}", text) == []

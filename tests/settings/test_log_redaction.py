@@ -20,6 +20,8 @@ CORE = st.text(ALNUM, min_size=32, max_size=48)  # so long that chance never wri
 SAID: tuple[Callable[[str], str], ...] = (
     "sup_{}".format,
     "whsec_{}==".format,
+    "ticket_digits-7_1.1.1_1764212345_{}".format,
+    "pass_digits-7_1.1.1_1764212345_{}".format,
     "Authorization: Bearer {}".format,
     "authorization: Basic {}".format,
     "{{'authorization': 'Bearer {}'}}".format,

@@ -43,6 +43,7 @@ _DESCRIPTIONS = {
     202: "Accepted; the loop does it.",
     204: "Done; the response has no content.",
     206: "One range of it.",
+    307: "Its bytes are at the address in `Location`, which needs no pass, and is good for this object and a while.",
     304: "The client has the current content.",
     503: "",
 }
@@ -100,7 +101,12 @@ SECURITY_SCHEMES: Json = {
         "description": "A token of `spot token create`, or the admin token that the first start writes into the data "
         "folder. Scopes: " + ", ".join(f"`{scope}`" for scope in Scope) + ". A server on loopback that was started "
         "with `--insecure-loopback` needs none.",
-    }
+    },
+    "pass": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The pass of a launch, for the objects of its run. A claim and a beat with `?pass=1` give one.",
+    },
 }
 
 
@@ -196,7 +202,7 @@ def document(app: FastAPI) -> str:
 def _complete(entry: Json, method: str, operation: Operation) -> None:
     name = entry["operationId"]
     entry["summary"], entry["description"] = name.replace("_", " ").capitalize(), entry.get("description", "")
-    entry["security"] = security(operation.needs)
+    entry["security"] = [{"pass": []}] if operation.by_pass else security(operation.needs)
     entry["parameters"] = [*query_parameters(operation.query), *document_headers.parameters(operation.takes)]
     if operation.body is not None:
         content: Json = {}

@@ -35,6 +35,11 @@ TAKEN: Mapping[str, Json] = {
         "description": "An ETag that was read before; 304 without a body where it is still the same.",
         "schema": TEXT,
     },
+    "X-Spot-If-Generation": {
+        "description": "Only if the object has this generation; `0`: only if there is no object of this key.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,100}$"},
+    },
+    "X-Spot-Metadata": {"description": "The object's metadata: names and texts, as JSON in ASCII.", "schema": TEXT},
     "Last-Event-ID": {
         "description": "Of a stream: the id of the last received event; the events after it are sent first.",
         "schema": TEXT,
@@ -53,6 +58,9 @@ SENT: Mapping[str, Json] = {
     },
     "Location": {"description": "Address of what was created.", "schema": TEXT},
     "Repr-Digest": {"description": "SHA-256 of the whole file where it is known (RFC 9530).", "schema": TEXT},
+    "X-Spot-Generation": {"description": "The object's generation.", "schema": TEXT},
+    "X-Spot-Metadata": {"description": "The object's metadata, as JSON in ASCII.", "schema": TEXT},
+    "X-Spot-Updated": {"description": "When it was written, epoch seconds by the store's clock.", "schema": TEXT},
     "X-Next-Offset": {"description": "`next_offset` of the response.", "schema": TEXT},
 }
 
@@ -94,6 +102,7 @@ PATHS: Mapping[str, tuple[str, Json]] = {
     "sha256": ("SHA-256 of the bundle's tar, in lower case.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
     "revision": ("The revision that this delta makes.", {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}),
     "command_id": ("The command.", {"type": "string", "pattern": "^[0-9a-f]{16}$"}),
+    "key": ("The key of the object, as in a listing.", {"type": "string", "minLength": 1, "maxLength": 512}),
     "path": ("Relative to the run's folder, as in the list of files.", {"type": "string", "minLength": 1}),
 }
 _QUERY: Mapping[str, str] = {

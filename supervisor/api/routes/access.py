@@ -1,4 +1,5 @@
-"""Tokens and webhooks: who may call the API, and which receivers get announcements."""
+"""Tokens, webhooks and claims: who may call the API, which receivers get announcements, and which session of a notebook
+gets the job of a launch."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.shapes import bodies, parameters
 from supervisor.api.shapes.parameters import epoch
-from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
+from supervisor.api.wire.deps import caller_of, door_of, in_door_thread, in_slow_thread, services_of, transfers_of
 from supervisor.api.wire.responses import json_response
 from supervisor.api.wire.route import Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import DeliveryNotFound
 from supervisor.ports.notifier import GIVEN_UP
 from supervisor.services.access import tokens
+from supervisor.services.access.claims import ClaimAnswer
 from supervisor.services.access.tokens import TokenList, TokenMade, TokenRequest, TokenShown
 from supervisor.services.webhooks import deliveries, webhooks
 from supervisor.services.webhooks.deliveries import DeliveryList, Replayed
@@ -30,7 +32,7 @@ from supervisor.services.webhooks.webhooks import (
     WebhookTested,
 )
 
-token_routes, webhook_routes = Routes("tokens"), Routes("webhooks")
+token_routes, webhook_routes, claim_routes = Routes("tokens"), Routes("webhooks"), Routes("agent")
 NOT_STORED = {"Cache-Control": "no-store"}
 DELIVERY_DIGITS = len(str(2**62))
 
@@ -153,3 +155,34 @@ async def replay_failed_deliveries(request: Request, webhook_id: str, body: bodi
 async def _own(action: Callable[..., Result], request: Request, *values: object) -> Result:
     """`action(parts, *values, caller)` in a thread."""
     return await run_in_threadpool(action, services_of(request).parts, *values, caller_of(request))
+
+
+# --- machines that hold no token --------------------------------------------------------------------------------------
+
+
+@claim_routes.on(
+    "POST /v1/claims",
+    None,
+    {200: ClaimAnswer},
+    refuses="TICKET_REFUSED TICKET_EXPIRED TICKET_USED LAUNCH_OVER HANDOVER_REFUSED NOT_FOUND",
+    sends=("Cache-Control",),
+)
+async def claim_job(request: Request, body: bodies.ClaimBody) -> Response:
+    """Exchange a ticket for the job of its launch, its secrets, and a pass for the objects of its run. The same
+    claimant may repeat it."""
+    answer = await in_slow_thread(door_of(request).claim, body.ticket, body.claimant, body.session)
+    return json_response(answer, 200, NOT_STORED)
+
+
+@claim_routes.on(
+    "GET /v1/door/agent.pyz",
+    None,
+    {},
+    media={200: ("application/octet-stream",)},
+    refuses="STORE_UNAVAILABLE NOT_FOUND",
+)
+async def read_agent(request: Request) -> Response:
+    """Read the agent's archive. It contains no secret."""
+    door = door_of(request)
+    with transfers_of(request).transfer("agent"):
+        return Response(await in_door_thread(door.agent.read_bytes), 200, media_type="application/octet-stream")

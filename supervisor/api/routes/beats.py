@@ -20,13 +20,20 @@ from typing_extensions import TypedDict
 
 from supervisor.api.errors import BodyTooLarge
 from supervisor.api.shapes.bodies import HeartbeatBody
-from supervisor.api.shapes.parameters import CompareParameters, MetricParameters, SeriesParameters, epoch
+from supervisor.api.shapes.parameters import (
+    BeatParameters,
+    CompareParameters,
+    MetricParameters,
+    SeriesParameters,
+    epoch,
+)
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
 from supervisor.api.wire.responses import SNIFFED, json_response, unless_known
 from supervisor.api.wire.route import Routes
 from supervisor.contract.heartbeat import MAX_BYTES, BeatRejected
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest, NonceRefused
+from supervisor.services.access.claims import PassShown
 from supervisor.services.reading.comparing import Comparison, compare
 from supervisor.services.reading.curves import RunMetrics
 from supervisor.services.reading.series import Series, series_json
@@ -36,8 +43,12 @@ from supervisor.services.views.formats import dumps, time_text
 routes = Routes("agent")
 
 
-class BeatAnswer(TypedDict):
-    """`orders`: grows when people have ordered something of the run (changed code, a command); left out: not known."""
+_Renewed = TypedDict("_Renewed", {"pass": NotRequired[PassShown]})
+
+
+class BeatAnswer(_Renewed):
+    """`orders`: grows when people have ordered something of the run (changed code, a command); left out: not known.
+    `pass`: where the request asks for one and the run's objects can be reached here."""
 
     next_s: float
     stop: bool
@@ -88,10 +99,11 @@ def _shown(answer: BeatResponse) -> BeatAnswer:
 @routes.on(
     "POST /v1/runs/{run_id}/heartbeat", None, body=HeartbeatBody, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
 )
-async def push_beat(request: Request, run_id: str) -> BeatAnswer:
+async def push_beat(request: Request, run_id: str, query: BeatParameters) -> BeatAnswer:
     """Push a heartbeat. The agent beside the training sends it, with the nonce of its launch inside."""
     raw = await request.body()
-    inbox = services_of(request).inbox
+    services = services_of(request)
+    inbox = services.inbox
     if len(raw) > MAX_BYTES:
         raise BodyTooLarge(f"A beat has at most {MAX_BYTES} bytes.", {"max_bytes": MAX_BYTES})
     try:
@@ -107,7 +119,10 @@ async def push_beat(request: Request, run_id: str) -> BeatAnswer:
     except NonceRefused as error:
         await run_in_threadpool(_reject, inbox, run_id, error.detail)
         raise
-    return _shown(answer)
+    shown = _shown(answer)
+    if query.renew is not None and services.door is not None:
+        shown["pass"] = services.door.new_pass(run_id, beat.launch_id)  # its nonce proves the launch
+    return shown
 
 
 def _reject(inbox: BeatInbox, run_id: str, reason: str) -> None:

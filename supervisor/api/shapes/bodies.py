@@ -34,9 +34,11 @@ from supervisor.domain.events import KINDS
 from supervisor.domain.gates.checks import CHECKS
 from supervisor.domain.texts import ONE_LINE, PROSE
 from supervisor.ports.notifier import Form
+from supervisor.ports.objectstore import MAX_KEY_BYTES
 from supervisor.services.access.tokens import SCOPES
 
 MERGE_PATCH = "application/merge-patch+json"
+OBJECT_MAX_BYTES = 5 << 40  # of Cloud Storage
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=10**9), WHOLE]
 
@@ -190,6 +192,31 @@ class ImportBody(Strict):
     run_id: RunId | None = None
     spec: RunSpec | None = None
     dry_run: bool = False
+
+
+class ClaimBody(Strict):
+    """`claimant`: 32 random hexadecimal characters, which the notebook has chosen before its first request. `session`:
+    what the platform calls this session, such as its `platform` and its `id`."""
+
+    ticket: Annotated[str, StringConstraints(max_length=256)]
+    claimant: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+    session: Annotated[
+        dict[
+            Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")],
+            Annotated[str, StringConstraints(max_length=200)],
+        ],
+        Field(max_length=20),
+    ] = {}
+
+
+class UploadBody(Strict):
+    """`size`: of the whole object, in bytes. `if_generation`: only if the object has this one; `0`: only if there is no
+    object of this key; null: in any case."""
+
+    key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_BYTES)]
+    size: Annotated[int, Field(ge=0, le=OBJECT_MAX_BYTES), WHOLE]
+    if_generation: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,100}$")] | None = None
+    metadata: dict[str, str] = {}
 
 
 class HeartbeatBody(BaseModel):

@@ -29,6 +29,7 @@ from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
+from supervisor.ports.objectstore import MAX_KEY_BYTES, MAX_PAGE
 from supervisor.ports.store import RunFilter
 from supervisor.services.logs.logs import Part
 from supervisor.services.reading.comparing import CURVES_MAX, RUNS_MAX, Wish
@@ -175,6 +176,18 @@ class AllEventParameters(EventParameters):
 
 class RunEventParameters(EventParameters):
     cloud: Annotated[bool, Field(description="with what the cloud itself recorded of the run's machines")] = False
+
+
+class BeatParameters(NoParameters):
+    renew: Annotated[
+        Literal["1"] | None, Field(alias="pass", description="`1`: the response has a new pass for the run's objects")
+    ] = None
+
+
+class ObjectParameters(NoParameters):
+    prefix: Annotated[str, Field(max_length=MAX_KEY_BYTES, description="in the run's folder: `runs/RUN_ID/…`")] = ""
+    after: Annotated[str, Field(max_length=MAX_KEY_BYTES, description="only keys behind this one")] = ""
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = MAX_PAGE
 
 
 class SeriesParameters(NoParameters):

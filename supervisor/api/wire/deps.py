@@ -7,7 +7,9 @@ whole server while the object store is slow. A request that finds no free slow t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -16,11 +18,14 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 from fastapi import Request
 
+from supervisor.api.errors import AddressUnknown
 from supervisor.api.streams.listeners import Limits, Streams
 from supervisor.api.wire.middleware import BODY_MAX_BYTES
 from supervisor.api.wire.rates import Rates
 from supervisor.contract.bundle import MAX_GZIP_BYTES
 from supervisor.domain.callers import LOCAL, Caller
+from supervisor.domain.errors import ObjectsAway
+from supervisor.services.access.claims import Door
 from supervisor.services.access.identity import Identity
 from supervisor.services.doctor.checkup import answers
 from supervisor.services.doctor.doctor import Surroundings
@@ -42,7 +47,11 @@ from supervisor.services.runs.heartbeat import BeatInbox
 
 PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
 SLOW_THREADS = 16
-_LIMITER: RunVar[CapacityLimiter] = RunVar("slow threads")  # of the event loop
+DOOR_THREADS = 16
+TRANSFERS, OF_ONE_RUN = 64, 8  # of objects, at once
+# Of the event loop.
+_LIMITER: RunVar[CapacityLimiter] = RunVar("slow threads")
+_DOOR_LIMITER: RunVar[CapacityLimiter] = RunVar("threads of the door")
 
 Identify = Callable[[str, str], Caller]
 Recall = Callable[[str, str], Caller | None]
@@ -60,6 +69,28 @@ def nobody_recalled(authorization: str, request_id: str) -> Caller | None:
     return None
 
 
+@dataclass
+class Transfers:
+    """Those that are open, by run. Used from the event loop only."""
+
+    most: int = TRANSFERS
+    of_one_run: int = OF_ONE_RUN
+    _open: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def transfer(self, run_id: str) -> Iterator[None]:
+        """Raises ObjectsAway where too many are open."""
+        if self._open.total() >= self.most or self._open[run_id] >= self.of_one_run:
+            raise ObjectsAway("Too many transfers are open at once. Repeat this one.")
+        self._open[run_id] += 1
+        try:
+            yield
+        finally:
+            self._open[run_id] -= 1
+            if not self._open[run_id]:
+                del self._open[run_id]
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """`dev` None: no provider can inject disasters. `beat_host`: a public name under which beats may arrive, and no
@@ -69,7 +100,8 @@ class Services:
     `readings`: what a scrape reads beside the counters, by part. `identify_soon`: an `identify` for a scrape, also
     while the database is unavailable; None = `identify`. `streams`: how many may be open. `about`: the settings of this
     server. `open_operations`: names of operations that need a token by default and need none here, by a setting.
-    `exec_for_others`: admins may run commands on the machines of other owners."""
+    `exec_for_others`: admins may run commands on the machines of other owners. `door`: for machines that claim their
+    job; None: they would not know where, because there is no public_url. `transfers`: of objects, through the door."""
 
     parts: Parts
     inbox: BeatInbox
@@ -93,6 +125,8 @@ class Services:
     about: About = field(default_factory=About)
     open_operations: frozenset[str] = frozenset()
     exec_for_others: bool = False
+    door: Door | None = None
+    transfers: Transfers = field(default_factory=Transfers)
 
 
 def assemble(
@@ -142,11 +176,31 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def door_of(request: Request) -> Door:
+    """Raises AddressUnknown."""
+    door = services_of(request).door
+    if door is None:
+        raise AddressUnknown("There is no door here: the setting public_url is empty.")
+    return door
+
+
+def transfers_of(request: Request) -> Transfers:
+    return services_of(request).transfers
+
+
 async def in_slow_thread(work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs) -> Result:
     """As starlette's run_in_threadpool, in threads of its own."""
     limiter = _LIMITER.get(None)
     if limiter is None:
         _LIMITER.set(limiter := CapacityLimiter(SLOW_THREADS))
+    return await to_thread.run_sync(partial(work, *args, **named), limiter=limiter)
+
+
+async def in_door_thread(work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs) -> Result:
+    """The same for machines, whose transfers may take long: they take no thread from people."""
+    limiter = _DOOR_LIMITER.get(None)
+    if limiter is None:
+        _DOOR_LIMITER.set(limiter := CapacityLimiter(DOOR_THREADS))
     return await to_thread.run_sync(partial(work, *args, **named), limiter=limiter)
 
 

@@ -30,6 +30,8 @@ from supervisor.telemetry import metrics
 
 LOG = logging.getLogger(__name__)
 BODY_MAX_BYTES = 1_000_000
+OBJECT_MAX_BYTES = 999_999_999_999  # the longest length that is read
+CLAIMS, CLAIM_MAX_BYTES = "/v1/claims", 16 * 1024
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 VERSIONS = frozenset({"1.0", "1.1"})
@@ -38,7 +40,9 @@ SINGLE = frozenset((b"authorization", b"content-encoding", b"content-type", b"co
 METHODS = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _LOOPBACK_NUMBER = re.compile(r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z")  # a number cannot be rebound
 _BUNDLE_PATH = re.compile(r"/v1/(runs/[^/]+/)?code/")
-_BEAT_PATH = re.compile(r"/v1/runs/[^/]+/heartbeat\Z")
+# What machines send from outside, beside nothing else: beats, claims, and whatever carries a pass.
+_MACHINE_PATH = re.compile(r"/v1/runs/[^/]+/heartbeat\Z|/v1/claims\Z|/v1/door/")
+_OBJECT_PATH = re.compile(r"/v1/door/[^/]+/objects/")
 _PORT = re.compile(r":\d{0,5}\Z")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 
@@ -56,8 +60,8 @@ class _Exchange:
 
 
 class Admission:
-    """`hosts`: names of this server, without port. `beat_host`: one more name, for beats only: of all requests from
-    outside only they carry the nonce of their try."""
+    """`hosts`: names of this server, without port. `beat_host`: one more name, for machines only: of all requests from
+    outside only theirs carry a nonce, a ticket or a pass of their launch."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] = LOOPBACK, beat_host: str = "") -> None:
         self._app, self._hosts, self._beat_host = app, frozenset(hosts), beat_host
@@ -108,7 +112,7 @@ class Admission:
         _refuse_head(scope, headers)
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = _PORT.sub("", host)
-        if not (name in self._hosts or _LOOPBACK_NUMBER.match(name) or self._is_beat(scope, name)):
+        if not (name in self._hosts or _LOOPBACK_NUMBER.match(name) or self._is_machine(scope, name)):
             raise HostRefused("This server responds to its own names only. The setting allowed_hosts has them.")
         if scope["method"] in SAFE:
             return
@@ -118,13 +122,10 @@ class Admission:
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
             raise OriginRefused("Sent by a page of another site.")
 
-    def _is_beat(self, scope: Scope, name: str) -> bool:
-        return (
-            name == self._beat_host
-            and name != ""
-            and scope["method"] == "POST"
-            and bool(_BEAT_PATH.match(scope["path"]))
-        )
+    def _is_machine(self, scope: Scope, name: str) -> bool:
+        path = scope["path"]
+        is_sent = scope["method"] == "POST" or path.startswith("/v1/door/")
+        return name == self._beat_host and name != "" and is_sent and bool(_MACHINE_PATH.match(path))
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
@@ -150,9 +151,13 @@ def _refuse_head(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
 
 
 def _max_bytes(scope: Scope) -> int:
-    """Of a body. Bundles go to a file, piece by piece; every other body is held in memory."""
-    is_bundle = scope["method"] == "PUT" and _BUNDLE_PATH.match(scope["path"])
-    return MAX_GZIP_BYTES if is_bundle else BODY_MAX_BYTES
+    """Of a body. Bundles and objects go to a file, piece by piece; every other body is held in memory."""
+    path, puts = scope["path"], scope["method"] == "PUT"
+    if puts and _OBJECT_PATH.match(path):
+        return OBJECT_MAX_BYTES
+    if puts and _BUNDLE_PATH.match(path):
+        return MAX_GZIP_BYTES
+    return CLAIM_MAX_BYTES if path == CLAIMS else BODY_MAX_BYTES
 
 
 def _bounded(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> Receive:

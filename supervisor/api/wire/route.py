@@ -59,7 +59,8 @@ class Operation:
     media types of a body that is.
 
     `refuses`: codes beyond those of every route, separated by blanks. `takes`, `sends`: request headers, and headers of
-    the good responses, by their names in api/document/parameters. `hidden`: from the document."""
+    the good responses, by their names in api/document/parameters. `hidden`: from the document. `by_pass`: the endpoint
+    itself checks the pass of a run, which is no token."""
 
     needs: Scope | None
     responses: Mapping[int, Shape]
@@ -75,6 +76,7 @@ class Operation:
     takes: tuple[str, ...] = ()
     sends: tuple[str, ...] = ()
     hidden: bool = False
+    by_pass: bool = False
 
     @property
     def shapes(self) -> set[Shape]:

@@ -94,15 +94,9 @@ class Launcher:
             refused = CreateFailed(try_.launch_id, Cause.LAUNCH_REJECTED, text, of_run=True)
             self.outcomes.create_failed(run.key, refused)
             return
-        request = launch_request(
-            run,
-            try_,
-            spec,
-            nonce=nonce,
-            supervisor_id=self.store.supervisor_id,
-            paces=self.paces_of.get(try_.placement.provider, self.paces),
-        )
-        request = replace(prepared(request, run, spec, base), avoid=self.avoid(try_.placement))
+        paces = self.paces_of.get(try_.placement.provider, self.paces)
+        request = whole_request(run, try_, spec, base, nonce=nonce, supervisor_id=self.store.supervisor_id, paces=paces)
+        request = replace(request, avoid=self.avoid(try_.placement))
         store_url = self._settle(run, action, spec)
         if not self.leads(lease) or not self._is_current(run, action, first):
             return
@@ -237,6 +231,14 @@ def _job(
         "stays_after_failure": run.policy.on_failure != "release",
         **{name: value for name, value in asdict(paces).items() if name != "poll_interval_s"},
     }
+
+
+def whole_request(
+    run: Run, try_: Try, spec: Mapping[str, Any], base: Base | None, *, nonce: str, supervisor_id: str, paces: Paces
+) -> LaunchRequest:
+    """Of a launch, of its preview, and of a claim of its machine. `base`: of the run."""
+    request = launch_request(run, try_, spec, nonce=nonce, supervisor_id=supervisor_id, paces=paces)
+    return prepared(request, run, spec, base)
 
 
 def launch_request(

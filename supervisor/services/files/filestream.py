@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor.domain.errors import FileChanged, RangeRefused
 from supervisor.domain.run import Run
@@ -26,7 +26,7 @@ class CutShort(Exception):
 @dataclass(frozen=True, slots=True)
 class FileStream:
     """Bytes [begin, end) of a file of `size` bytes. `part`: the response is the requested range. `sha256`: of the whole
-    file, None = not known. `tag`: differs for each content."""
+    file, None = not known. `tag`: differs for each content. `info`: of the object."""
 
     name: str
     size: int
@@ -36,6 +36,7 @@ class FileStream:
     end: int
     part: bool
     chunks: Iterator[bytes]
+    info: ObjectInfo
 
 
 def open_file(
@@ -45,19 +46,30 @@ def open_file(
     RangeRefused, FileChanged, StoreUnavailable."""
     file = find_file(objects, run, path)
     try:
-        for _ in range(OPENINGS):
-            info = objects.stat(file.key)
-            tag = f'"{info.generation}"'
-            wanted = _wanted(range_, info.size) if if_range in ("", tag) else None
-            begin, end = wanted or (0, info.size)
-            chunks = _opened(objects, info, begin, end) if body else iter(())
-            if chunks is not None:
-                sha256 = file.sha256 if file.size == info.size else None
-                name = path.rpartition("/")[2]
-                return FileStream(name, info.size, tag, sha256, begin, end, wanted is not None, chunks)
+        stream = open_object(objects, file.key, range_=range_, if_range=if_range, body=body)
     except (ObjectMissing, ValueError):
         raise unknown(run, path) from None
-    raise FileChanged(f"{path} of {run.run_id} is being written. Retry.", {"run_id": run.run_id})
+    if stream is None:
+        raise FileChanged(f"{path} of {run.run_id} is being written. Retry.", {"run_id": run.run_id})
+    sha256 = file.sha256 if file.size == stream.size else None
+    return replace(stream, name=path.rpartition("/")[2], sha256=sha256)
+
+
+def open_object(
+    objects: ObjectStore, key: str, *, range_: str = "", if_range: str = "", body: bool = True
+) -> FileStream | None:
+    """The same for any object; None: it is replaced faster than it can be opened. Raises ObjectMissing, ValueError,
+    RangeRefused, StoreUnavailable."""
+    for _ in range(OPENINGS):
+        info = objects.stat(key)
+        tag = f'"{info.generation}"'
+        wanted = _wanted(range_, info.size) if if_range in ("", tag) else None
+        begin, end = wanted or (0, info.size)
+        chunks = _opened(objects, info, begin, end) if body else iter(())
+        if chunks is not None:
+            name = key.rpartition("/")[2]
+            return FileStream(name, info.size, tag, None, begin, end, wanted is not None, chunks, info)
+    return None
 
 
 def _opened(objects: ObjectStore, info: ObjectInfo, begin: int, end: int) -> Iterator[bytes] | None:

@@ -157,6 +157,7 @@ class _Purging:
             self._empty_baton()
         self._delete(runfiles.folder(run_id))
         self._delete(runfiles.beat(run_id), exact=True)
+        self._delete(f"{runfiles.claims(self._parts.store.supervisor_id)}{run_id}/")
 
     def _empty_baton(self) -> None:
         """By compare-and-set. A torn baton is replaced. If there is no baton, no agent has ever started."""

@@ -1,0 +1,207 @@
+"""The door: the objects of one run over HTTP, with the conditions, ranges and errors of a store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from supervisor.api.routes import door as routes
+from supervisor.contract import runfiles
+from tests.services.bed import Bed
+from tests.services.door_bed import RUN_ID, DoorBed, make_door
+
+FOLDER = runfiles.folder(RUN_ID)
+KEY = FOLDER + "checkpoints/100-a1/model.pt"
+
+
+@pytest.fixture
+def door(bed: Bed, tmp_path: Path) -> DoorBed:
+    door = make_door(bed, tmp_path)
+    door.launching()
+    return door
+
+
+def ask(door: DoorBed, method: str, key: str, **more: Any) -> httpx.Response:
+    return door.ask(method, f"objects/{quote(key)}", door.pass_of(), **more)
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+def test_an_object_is_written_looked_at_read_and_deleted(door: DoorBed) -> None:
+    metadata = {"beat": "wörd"}
+    told = ask(door, "PUT", KEY, content=b"weights", headers={"X-Spot-Metadata": json.dumps(metadata)})
+    info = door.bed.objects.stat(KEY)
+    assert told.json() == {
+        "key": KEY, "size": 7, "generation": info.generation, "updated": info.updated, "metadata": metadata
+    }  # fmt: skip
+    for method in ("HEAD", "GET"):
+        answer = ask(door, method, KEY)
+        assert answer.status_code == 200
+        assert answer.headers["X-Spot-Generation"] == info.generation
+        assert float(answer.headers["X-Spot-Updated"]) == info.updated
+        assert json.loads(answer.headers["X-Spot-Metadata"]) == metadata
+        assert answer.headers["Content-Length"] == "7"
+        assert answer.headers["Cache-Control"] == "no-store"
+    assert ask(door, "GET", KEY).content == b"weights"
+    assert ask(door, "DELETE", KEY).status_code == 204
+    for method in ("GET", "DELETE"):
+        assert code(ask(door, method, KEY)) == (404, "OBJECT_MISSING")
+    assert ask(door, "HEAD", KEY).status_code == 404
+
+
+def test_conditions(door: DoorBed) -> None:
+    def put(generation: str) -> httpx.Response:
+        return ask(door, "PUT", KEY, content=b"x", headers={"X-Spot-If-Generation": generation})
+
+    first = put("0").json()["generation"]
+    assert code(put("0")) == (412, "PRECONDITION_FAILED")
+    second = put(first).json()["generation"]
+    assert code(put(first)) == (412, "PRECONDITION_FAILED")
+    refused = ask(door, "DELETE", KEY, headers={"X-Spot-If-Generation": first})
+    assert code(refused) == (412, "PRECONDITION_FAILED")
+    assert door.bed.objects.stat(KEY).generation == second
+    assert ask(door, "DELETE", KEY, headers={"X-Spot-If-Generation": second}).status_code == 204
+    assert code(put("no number")) == (422, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content", "place"),
+    [
+        ("bytes=2-4", 206, b"234", "bytes 2-4/10"),
+        ("bytes=7-", 206, b"789", "bytes 7-9/10"),
+        ("bytes=-3", 206, b"789", "bytes 7-9/10"),
+        ("bytes=0-0", 206, b"0", "bytes 0-0/10"),
+        ("bytes=5-99", 206, b"56789", "bytes 5-9/10"),
+        ("lines=1-2", 200, b"0123456789", None),
+    ],
+)
+def test_ranges(door: DoorBed, asked: str, status: int, content: bytes, place: str | None) -> None:
+    door.bed.objects.put(KEY, b"0123456789")
+    answer = ask(door, "GET", KEY, headers={"Range": asked})
+    assert (answer.status_code, answer.content, answer.headers.get("Content-Range")) == (status, content, place)
+    assert answer.headers["Content-Length"] == str(len(content))
+
+
+def test_a_range_behind_the_end(door: DoorBed) -> None:
+    door.bed.objects.put(KEY, b"0123456789")
+    answer = ask(door, "GET", KEY, headers={"Range": "bytes=10-"})
+    assert code(answer) == (416, "RANGE_NOT_SATISFIABLE")
+    assert answer.headers["Content-Range"] == "bytes */10"
+
+
+def test_an_empty_object(door: DoorBed) -> None:
+    assert ask(door, "PUT", KEY, content=b"").json()["size"] == 0
+    assert ask(door, "GET", KEY).content == b""
+
+
+def test_long_objects_pass_in_pieces_and_leave_no_file(door: DoorBed, tmp_path: Path) -> None:
+    data, before = bytes(range(256)) * 16_000, set(tmp_path.iterdir())
+
+    async def pieces() -> Any:
+        for start in range(0, len(data), 100_000):
+            yield data[start : start + 100_000]
+
+    assert ask(door, "PUT", KEY, content=pieces()).json()["size"] == len(data)
+    assert ask(door, "GET", KEY).content == data
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_long_object_with_metadata_is_refused(door: DoorBed) -> None:
+    answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1), headers={"X-Spot-Metadata": '{"a": "b"}'})
+    assert code(answer) == (422, "INVALID_REQUEST")
+
+
+def test_listings_are_pages_in_order_of_the_keys(door: DoorBed) -> None:
+    keys = sorted(FOLDER + f"logs/a1/{number:08}.log" for number in range(25))
+    for key in keys:
+        door.bed.objects.put(key, b"x", metadata={"n": key[-6:]})
+    after, seen = "", []
+    while True:
+        query = {"prefix": FOLDER + "logs/", "after": after, "limit": "10"}
+        page = door.ask("GET", "objects", door.pass_of(), params=query).json()
+        assert page["server_time"] == door.bed.clock.now()
+        seen += [row["key"] for row in page["objects"]]
+        if len(page["objects"]) < 10:
+            break
+        after = seen[-1]
+    assert seen == keys
+    whole = door.ask("GET", "objects", door.pass_of(), params={"prefix": FOLDER + "logs/"}).json()
+    assert [row["metadata"]["n"] for row in whole["objects"]] == [key[-6:] for key in keys]
+
+
+def test_the_beat_and_the_code_of_the_run(door: DoorBed, bed: Bed) -> None:
+    run = bed.run(RUN_ID)
+    bundle = "c0" * 32
+    bed.change(RUN_ID, policy=replace(run.policy, code=bundle))
+    for name in (bundle, "c1" * 32):
+        bed.objects.put(runfiles.code(name), b"tar")
+    assert ask(door, "GET", runfiles.code(bundle)).content == b"tar"
+    assert code(ask(door, "PUT", runfiles.code(bundle), content=b"x")) == (403, "PASS_REFUSED")
+    assert code(ask(door, "GET", runfiles.code("c1" * 32))) == (403, "PASS_REFUSED")
+    assert ask(door, "PUT", runfiles.beat(RUN_ID), content=b"beat").status_code == 200
+    assert ask(door, "GET", runfiles.beat(RUN_ID)).content == b"beat"
+
+
+def test_the_agent_needs_no_pass(door: DoorBed) -> None:
+    answer = door.client.get("/v1/door/agent.pyz")
+    assert (answer.status_code, answer.content) == (200, b"PK an archive")
+    assert answer.headers["content-type"] == "application/octet-stream"
+
+
+def test_a_folder_takes_uploads_of_any_size_itself(door: DoorBed) -> None:
+    body = {"key": KEY, "size": 10**10, "if_generation": None, "metadata": {}}
+    assert door.ask("POST", "uploads", door.pass_of(), json=body).json() == {"url": None}
+    body["key"] = runfiles.baton("digits-8")
+    assert code(door.ask("POST", "uploads", door.pass_of(), json=body)) == (403, "PASS_REFUSED")
+
+
+# --- a store in trouble -----------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_is_not_a_missing_object(door: DoorBed) -> None:
+    door.bed.objects.put(KEY, b"x")
+    door.bed.objects.fail_reads = door.bed.objects.fail_writes = True
+    answers = [ask(door, method, KEY) for method in ("GET", "PUT", "DELETE")]
+    answers.append(door.ask("GET", "objects", door.pass_of(), params={"prefix": FOLDER}))
+    for answer in answers:
+        assert code(answer) == (503, "STORE_UNAVAILABLE")
+        assert answer.headers["Retry-After"]
+    assert ask(door, "HEAD", KEY).status_code == 503
+
+
+def test_a_full_store(door: DoorBed) -> None:
+    door.bed.objects.full = True
+    assert code(ask(door, "PUT", KEY, content=b"x")) == (507, "STORE_FULL")
+
+
+def test_a_full_disk_of_the_supervisor(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**where: object) -> object:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(routes.tempfile, "TemporaryFile", full)
+    answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1))
+    assert code(answer) == (507, "STORE_FULL")
+    assert ask(door, "PUT", KEY, content=b"x").status_code == 200
+
+
+@pytest.mark.parametrize("given", ["{", "[]", '{"a": 1}', '"x"', "[" * 5000])
+def test_metadata_that_is_none(door: DoorBed, given: str) -> None:
+    answer = ask(door, "PUT", KEY, content=b"x", headers={"X-Spot-Metadata": given})
+    assert code(answer) == (422, "INVALID_REQUEST")
+
+
+def test_metadata_that_is_too_long(door: DoorBed) -> None:
+    given = json.dumps({"a": "b" * 8200})
+    answer = ask(door, "PUT", KEY, content=b"x", headers={"X-Spot-Metadata": given})
+    assert code(answer) == (422, "INVALID_REQUEST")
