@@ -37,7 +37,7 @@ def main() -> int:
     try:
         job = read_job(folder.job)
         identity = with_platform_id(identity, folder.identity)
-        store = open_store(job, folder.authorities)
+        store = open_store(job, folder.authorities, folder.pass_file)
         given = [name for name in job.secrets if name not in job.secret_refs]
         secrets = {} if secrets_dir else read_secrets(given)
     except (JobRefused, ValueError) as error:

@@ -42,6 +42,7 @@ class MachineFolder:
         self.root = os.path.abspath(root)
         self.job = os.path.join(self.root, "job.json")
         self.identity = os.path.join(self.root, "identity.json")
+        self.pass_file = os.path.join(self.root, "pass.json")
         self._notice = os.path.join(self.root, NOTICE)
         work = os.path.join(self.root, "work")
         self.checkpoints = os.path.join(work, "checkpoints")
