@@ -196,7 +196,7 @@ class DoorFake:
             return Response(self.beat_status, {})
         self.beats.append(heartbeat.parse(request.body))
         more = {"pass": self.new_pass()} if request.one("pass") == "1" else {}
-        return Response(200, {**self.answer, **more})
+        return Response(200, {**self.answer, **more}, {"Connection": "close"})  # as a real server confirms it
 
     def _list(self, request: Request) -> Response:
         prefix, after = request.one("prefix") or "", request.one("after") or ""

@@ -44,6 +44,7 @@ from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.agent.watch.trainerstatus import StatusDoor
+from supervisor.contract import heartbeat
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
 
@@ -104,6 +105,8 @@ class Parts:
         self.keeper = BatonKeeper(self.store, job.run_id, job.launch_id, identity.machine_id)
         self.end_reasons = EndReasons(job, self.contact, time.monotonic, folder.notice_s)
         self.beat_state = BeatState(job, identity, self.masker)
+        if job.shows_beats:
+            self.beat_state.show = lambda beat: folder.write_beat(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
         self.training = Training()
         self.log_watch = LogWatch(folder.output, self.masker, self.beat_state.up_s)
         self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)

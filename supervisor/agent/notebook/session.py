@@ -90,6 +90,8 @@ def _begin(options: argparse.Namespace, folder: str) -> Any:
     """Start the agent, or find it; what to call while it is watched. None: it has ended before. Raises Refused,
     OSError."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.geteuid():  # whoever made it could have put a job into it
+        raise Refused("%s belongs to another user" % folder)
     lives = agent_state(folder)
     if lives:
         say("spot: the training of this session goes on; this cell only shows it.")
