@@ -1,7 +1,7 @@
 """The first cell of a session, and a whole notebook with it: texts that a platform stores, made from a few values.
 
 Pure, and with no key in it: a ticket is good for one claim. The cell downloads the agent's archive, compares its hash,
-and calls `run` of agent/notebook/cell.py in it. Where nothing can be reached (a Kaggle session without internet), the
+and calls `run` of agent/notebook/cell.py in it. Where nothing can be reached (a session without internet), the
 archive and the job are in the cell itself, and the object store is a folder that the platform keeps.
 
 The folder of the machine is named by what the cell holds, so that the same cell finds the same training again. It lies
@@ -19,7 +19,7 @@ _HEAD = """\
 # Spot Supervisor: {title}.
 # Run this cell. It starts the training beside the notebook; running it again only shows how it goes.
 """
-_ONLINE = '''\
+_ONLINE = """\
 import hashlib, os, tempfile, time, urllib.request, zipfile
 
 SUPERVISOR = {url}
@@ -49,8 +49,8 @@ if hashlib.sha256(content).hexdigest() == SHA256:
     spot["run"](agent, ["--url", SUPERVISOR, "--ticket", TICKET], FOLDER)
 else:
     print("spot: nothing was started: %s: %s" % (SUPERVISOR, problem))
-'''
-_OFFLINE = '''\
+"""
+_OFFLINE = """\
 import base64, os, tempfile, zipfile
 
 STORE = {store}  # kept as the output of this session
@@ -70,7 +70,7 @@ for path in EARLIER:
 spot = {{}}
 exec(zipfile.ZipFile(agent).read("supervisor/agent/notebook/cell.py"), spot)
 spot["run"](agent, words, FOLDER)
-'''
+"""
 
 
 def cell(url: str, ticket: str, sha256: str, title: str = "one session of a run") -> str:
@@ -96,7 +96,7 @@ def offline_cell(
 ) -> str:
     """The cell of a session that reaches nothing. `archive`: the agent's. `job`: docs/training-contract.md, without
     `store_url`. `objects`: key -> content, put into the store before the agent starts (the baton, the code bundle).
-    `store`: a folder that the platform keeps, such as /kaggle/working/spot. `earlier`: where that folder of an earlier
+    `store`: a folder that the platform keeps. `earlier`: where that folder of an earlier
     session may lie; the first that is there is copied. It has no secrets: whoever sees the notebook would see them."""
     paper = json.dumps({
         "job": dict(job),

@@ -33,7 +33,7 @@ class Reading:
     """`generation`: the one to read; "" = that of the first response."""
 
     def __init__(
-        self, door: Door, key: str, doing: str, offset: int = 0, length: Optional[int] = None, generation: str = ""
+        self, door: Door, key: str, doing: str, *, offset: int = 0, length: Optional[int] = None, generation: str = ""
     ) -> None:
         self._door, self._doing, self._key = door, doing, key
         self._at, self._end = offset, None if length is None else offset + length

@@ -185,7 +185,7 @@ class DoorStore:
         """Errors come with the first bytes."""
         if offset < 0 or (length is not None and length < 0):
             raise ValueError("offset and length are not negative")
-        yield from Reading(self._door, key, self._doing("read", key), offset, length).run()
+        yield from Reading(self._door, key, self._doing("read", key), offset=offset, length=length).run()
 
     def stat(self, key: str) -> ObjectInfo:
         doing = self._doing("read", key)
@@ -210,8 +210,8 @@ class DoorStore:
         doing, after = self._doing("list", prefix), ""
         query = {"prefix": prefix, "limit": str(page_size)}
         while True:
-            asked = {**query, "after": after} if after else query
-            response = self._door.call(doing, "GET", "/objects?" + urlencode(asked))
+            page_query = {**query, "after": after} if after else query
+            response = self._door.call(doing, "GET", "/objects?" + urlencode(page_query))
             if response.status != 200:
                 raise refusal(response, doing)
             page = page_of(object_of(response, doing), doing, prefix, after)
