@@ -82,7 +82,8 @@ def test_conditions(door: DoorBed) -> None:
     assert code(refused) == (412, "PRECONDITION_FAILED")
     assert door.bed.objects.stat(KEY).generation == second
     assert ask(door, "DELETE", KEY, headers={"X-Spot-If-Generation": second}).status_code == 204
-    assert code(put("no number")) == (422, "INVALID_REQUEST")
+    for text in ("no number", "x" * 101, ""):
+        assert code(put(text)) == (412, "PRECONDITION_FAILED"), "such a text is no generation"
 
 
 @pytest.mark.parametrize(
@@ -127,9 +128,12 @@ def test_long_objects_pass_in_pieces_and_leave_no_file(door: DoorBed, tmp_path: 
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_long_object_with_metadata_is_refused(door: DoorBed) -> None:
-    answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1), headers={"X-Spot-Metadata": '{"a": "b"}'})
-    assert code(answer) == (422, "INVALID_REQUEST")
+def test_a_long_object_with_metadata(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, headers = b"x" * (routes.MEMORY_BYTES + 1), {"X-Spot-Metadata": '{"a": "b"}'}
+    assert ask(door, "PUT", KEY, content=data, headers=headers).json()["metadata"] == {"a": "b"}
+    assert door.bed.objects.get(KEY)[0] == data
+    monkeypatch.setattr(routes, "SMALL_BYTES", len(data) - 1)
+    assert code(ask(door, "PUT", KEY, content=data, headers=headers)) == (422, "INVALID_REQUEST")
 
 
 def test_listings_are_pages_in_order_of_the_keys(door: DoorBed) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,19 @@ import httpx
 import pytest
 import requests
 
+from supervisor.agent.store.door.store import DoorStore
+from supervisor.agent.store.googleapi import RetryPolicy
 from supervisor.api.routes import door as routes
 from supervisor.contract import runfiles
 from supervisor.objectstores.gcs.store import GcsStore
+from supervisor.ports.objectstore import ObjectMissing, PreconditionFailed
+from tests.api.listening import serving
 from tests.api.test_door import FOLDER, KEY, ask, code
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_signed import SigningAccount
 from tests.objectstores.gcs_bed import URL, cloud_storage
 from tests.services.bed import Bed
-from tests.services.door_bed import DoorBed, make_door
+from tests.services.door_bed import RUN_ID, DoorBed, make_door
 
 LARGE = b"0123456789" * 200_000
 
@@ -107,3 +113,28 @@ def test_a_bucket_that_is_away(door: DoorBed, fake: StorageFake) -> None:
     fake.deny("*", "")
     for answer in (ask(door, "GET", KEY), ask(door, "PUT", KEY, content=b"x"), begin(door)):
         assert code(answer) == (503, "STORE_UNAVAILABLE")
+
+
+def test_the_agents_own_store(door: DoorBed, store: GcsStore, tmp_path: Path) -> None:
+    """Past the door in both directions, and through it."""
+    store._client().session.credentials = SigningAccount()
+    large = tmp_path / "model.pt"
+    large.write_bytes(LARGE * 6)
+    with serving(door.services) as served:
+        (tmp_path / "pass.json").write_text(json.dumps({"text": door.pass_of(), "expires_at": 0.0}))
+        url = f"door:http://127.0.0.1:{served.port}/v1/door/{RUN_ID}"
+        agents = DoorStore.at(url, str(tmp_path / "pass.json"), policy=RetryPolicy(retry_for_s=0.0))
+        with closing(agents):
+            info = agents.put_file(KEY, str(large), "0")
+            assert info == store.stat(KEY)
+            assert b"".join(agents.read(KEY)) == LARGE * 6
+            assert b"".join(agents.read(KEY, 11_999_995)) == b"56789"
+            assert agents.put(FOLDER + "small", b"x", None, {"a": "b"}).metadata == {"a": "b"}
+            assert [each.key for page in agents.pages(FOLDER) for each in page.objects] == [
+                runfiles.baton(RUN_ID), KEY, FOLDER + "small"
+            ]  # fmt: skip
+            with pytest.raises(PreconditionFailed):
+                agents.put_file(KEY, str(large), "0")
+            assert agents.delete(KEY, info.generation)
+            with pytest.raises(ObjectMissing):
+                agents.stat(KEY)
