@@ -135,7 +135,7 @@ def test_the_right_accelerator_trains(desk: Desk) -> None:
     machine = desk.machine(gpus=["Tesla T4", "Tesla T4"])
     machine.start(desk.cell(1, gpus=2, gpu_model="T4"))
     assert "the training is done" in machine.ended()
-    assert desk.door.claims[0]["session"]["gpus"] == "2 × Tesla T4"
+    assert desk.door.claims[0]["session"]["gpus"] == "2 x Tesla T4"
 
 
 def test_without_network_the_cell_says_so_and_ends(desk: Desk) -> None:
