@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from supervisor.agent.machine.processes import own_identity
-from supervisor.agent.notebook import claiming
+from supervisor.agent.notebook import claiming, watching
 from supervisor.agent.notebook.cell import table
 from supervisor.agent.notebook.claiming import Refused, claimed, job_of, session_facts, store_problem
+from supervisor.agent.notebook.session import _claimant as claimant_in
+from supervisor.agent.notebook.session import without_kernel
 from supervisor.agent.notebook.watching import View, agent_state, last_words
 from supervisor.agent.store.door.client import DoorPass
 from supervisor.agent.store.googleapi import RetryPolicy
@@ -64,6 +66,12 @@ def test_no_token_of_the_platform_and_nothing_long_leaves_the_session(variables:
     assert json.dumps(facts).isascii()
 
 
+def test_what_belongs_to_the_kernel_does_not_go_on_to_the_training() -> None:
+    kernel = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "JPY_PARENT_PID": "1", "SPOT_RUN_ID": "other"}
+    stays = {"KAGGLE_USER_SECRETS_TOKEN": "t", "CUDA_VISIBLE_DEVICES": "0", "PATH": "/bin", "MPLBACKENDS": "x"}
+    assert without_kernel({**kernel, **stays}) == stays
+
+
 # --- the claim --------------------------------------------------------------------------------------------------------
 
 
@@ -99,6 +107,14 @@ def test_a_lost_response_is_the_same_claim_again(door: DoorFake) -> None:
     claim = claimed(door.url, "ticket-1", ME, {"platform": "x"}, RetryPolicy(60.0, clock.sleep, clock))
     assert (claim["run_id"], len(door.claims)) == (RUN, 2)
     assert door.claims[0] == door.claims[1]
+
+
+def test_a_session_keeps_the_name_that_it_has_given_itself(tmp_path: Path) -> None:
+    path = str(tmp_path / "claimant")
+    assert claimant_in(path) == claimant_in(path) != claimant_in(path + "2")
+    (tmp_path / "claimant").write_text("torn")
+    with pytest.raises(OSError, match="not the name"):
+        claimant_in(path)
 
 
 @pytest.mark.parametrize("answer", [Response(200, b"<html>"), Response(200, {"job": {}}), Response(404, b"x")])
@@ -197,6 +213,18 @@ def test_a_line_says_state_step_loss_and_what_is_safe(tmp_path: Path) -> None:
     assert lines[1].startswith(f"{clock} · training · step 1,200 of 5,000 · loss 0.42, lr 0.0001 · checkpoint ")
     assert lines[1].endswith(" safe · checkpoint: waiting")
     assert restored.endswith("checkpoint of step 1,000 safe")
+
+
+def test_a_checkpoint_keeps_its_time_also_in_the_next_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(["14:01"] * 3 + ["14:07"] * 20)
+    monkeypatch.setattr(watching, "_clock", lambda: next(clock))
+    beat = replace(BEAT, checkpoint_step=1000)
+    view = View(str(tmp_path), print)
+    assert view.line(beat).endswith("checkpoint 14:01 safe")
+    view._write(beat)
+    assert view.line(beat).endswith("checkpoint 14:01 safe")
+    assert View(str(tmp_path), print).line(beat).endswith("checkpoint 14:01 safe")
+    assert view.line(replace(beat, checkpoint_step=2000)).endswith("checkpoint 14:07 safe")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ def test_neither_a_killed_kernel_nor_an_interrupted_cell_ends_the_training_and_t
     cell = desk.cell(1, "--wait-at", "3")
     machine.start(cell)
     desk.at_step(3)
+    agent = json.loads((machine.folder() / "agent.json").read_text())["pid"]
+    assert os.getsid(agent) == agent
     machine.end_kernel()
     machine.start(cell)
     wait_for(lambda: "this cell only shows it" in machine.output)
