@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from supervisor.agent.store.door.store import DoorStore
-from supervisor.api.routes import door as door_routes
 from supervisor.api.wire.deps import Transfers
 from supervisor.contract import runfiles
 from supervisor.contract.stores import promise
 from tests.api.listening import serving
-from tests.contracts.objectstore_objects import LARGE, ODD_KEYS
+from tests.contracts.objectstore_objects import ODD_KEYS
 from tests.contracts.objectstore_suite import AgentStoreSuite
 from tests.contracts.test_agent_door_store import ONCE
 from tests.fakes.objectstore import MemoryStore
@@ -99,12 +98,6 @@ class TestAgentDoorStoreServed(AgentStoreSuite):
     @pytest.mark.parametrize("key", [key for key in ODD_KEYS if len(key.encode()) <= LONGEST], ids=ascii)
     def test_an_odd_key_is_a_key(self, store: Any, key: str) -> None:
         super().test_an_odd_key_is_a_key(store, key)
-
-    @pytest.mark.parametrize("data", [b"", b"one", b"\x00\xff\r\n", LARGE], ids=["empty", "text", "binary", "large"])
-    def test_a_written_object_is_read_unchanged(self, store: Any, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The door keeps longer objects on its disk, and takes those without metadata only; no agent sends others."""
-        monkeypatch.setattr(door_routes, "MEMORY_BYTES", 8 << 20)
-        super().test_a_written_object_is_read_unchanged(store, data)
 
     def test_metadata_has_a_limit_that_every_store_keeps(self, store: Any) -> None:
         """Here as JSON in a header, and all headers have 16 KiB: more than any beat needs, which is ASCII."""
