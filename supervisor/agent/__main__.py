@@ -1,4 +1,6 @@
-"""`python agent.pyz MACHINE_DIR`: the agent of the machine in that folder, until its work or its time is over."""
+"""`python agent.pyz MACHINE_DIR`: the agent of the machine in that folder, until its work or its time is over.
+
+`python agent.pyz notebook …` makes such a folder from a ticket, and starts the agent there (notebook/session.py)."""
 
 from __future__ import annotations
 
@@ -23,6 +25,10 @@ _log = logging.getLogger("agent")
 def main() -> int:
     """Exit code: 0 = an orderly end, however the command ended; 2 = usage; 3 = this folder or job is not valid for this
     agent, or its secrets are missing. The archive's own entry exits with 4: this Python is too old."""
+    if sys.argv[1:2] == ["notebook"]:
+        from supervisor.agent.notebook import session  # late: other agents start without it
+
+        return session.main(sys.argv[2:])
     if os.getpid() == 1:
         run_below_init()
     open_console()
@@ -37,7 +43,7 @@ def main() -> int:
     try:
         job = read_job(folder.job)
         identity = with_platform_id(identity, folder.identity)
-        store = open_store(job, folder.authorities)
+        store = open_store(job, folder.authorities, folder.pass_file)
         given = [name for name in job.secrets if name not in job.secret_refs]
         secrets = {} if secrets_dir else read_secrets(given)
     except (JobRefused, ValueError) as error:

@@ -59,7 +59,7 @@ class Rig:
             with suppress(ProcessLookupError):
                 os.killpg(agent.pid, signal.SIGKILL)
             agent.wait()
-        for pid in _marked(f"SPOT_MACHINE_DIR={self._folder}/"):
+        for pid in marked(f"SPOT_MACHINE_DIR={self._folder}/"):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.server.close()
@@ -208,10 +208,10 @@ class Rig:
 
     def survivors(self) -> list[int]:
         """Living processes that carry the machine's marker."""
-        return _marked(f"SPOT_MACHINE_DIR={self.machine}\0")
+        return marked(f"SPOT_MACHINE_DIR={self.machine}\0")
 
 
-def _marked(begins: str) -> list[int]:
+def marked(begins: str) -> list[int]:
     """Living processes with a variable in their environment that begins with this text."""
     pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):

@@ -52,6 +52,8 @@ VENDOR_HOMES: Table = (
     ("supervisor/objectstores/gcs/**", "Google's object store behind the port"),
     ("supervisor/agent/**/gcs*", "the agent's side of that store"),
     ("supervisor/agent/**/google*", "the agent's calls to Google, which that store uses"),
+    ("supervisor/agent/store/door/**", "content goes past the door into that store, by the parts of its client"),
+    ("supervisor/agent/notebook/claiming.py", "it says what each notebook service calls a session"),
     ("supervisor/services/migration/**", "the older runner ran on Google alone"),
     ("supervisor/settings/env/**", "the older runner's environment file names what it ran on"),
     ("supervisor/objectstores/reading.py", "the one list of remote object stores"),

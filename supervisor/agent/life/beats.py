@@ -15,7 +15,7 @@ import json
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
 
 from supervisor.agent.machine.job import Job
@@ -35,6 +35,9 @@ from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat, is_number
 from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
+
+if TYPE_CHECKING:
+    from supervisor.agent.store.door.client import DoorPass
 
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
@@ -65,9 +68,10 @@ class PushedBeats:
         follow: Callable[[bool], None],
         ordered: Callable[[Any], None] = lambda number: None,
         authorities: Optional[str] = None,
+        door_pass: Optional[DoorPass] = None,
     ) -> None:
-        """`authorities`: as in HttpClient."""
-        self._job, self._authorities = job, authorities
+        """`authorities`: as in HttpClient. `door_pass`: what is renewed with a push; None: there is no door."""
+        self._job, self._authorities, self._door_pass = job, authorities, door_pass
         self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
         self._follow, self._ordered = follow, ordered
 
@@ -112,12 +116,16 @@ class PushedBeats:
         path = "%s/v1/runs/%s/heartbeat" % (url.path.rstrip("/"), quote(self._job.run_id, safe=""))
         # A connection is not kept: the supervisor closes idle ones before the next beat comes.
         headers = {"Content-Type": "application/json", "Connection": "close"}
+        if self._door_pass is not None and self._door_pass.due():
+            path += "?pass=1"
         response = self._client.call(Request("POST", path, body, headers))
         if response.status != 200:
             raise PushFailed("the supervisor responded with %d" % response.status)
         data = json.loads(response.body)
         if not isinstance(data, dict):
             raise PushFailed("the response of the supervisor is no object")
+        if self._door_pass is not None and "pass" in data:
+            self._door_pass.take(data["pass"], response.headers.get("date"))
         return data
 
     def _server_url(self) -> str:

@@ -44,18 +44,25 @@ from supervisor.agent.watch.saving import SaveClock
 from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.agent.watch.trainerstatus import StatusDoor
+from supervisor.contract import heartbeat
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
 
 if TYPE_CHECKING:
     from supervisor.agent.life.orders import OrdersDuty
+    from supervisor.agent.store.door.client import DoorPass
 
 GPU_AGE_PACES = 3.0  # figures of cards that are older are unread: the driver may hang
 _log = logging.getLogger("agent")
 
 
-def open_store(job: Job, authorities: Optional[str] = None) -> ObjectStore:
-    """ValueError for a URL that this agent has no store for. Touches nothing yet."""
+def open_store(job: Job, authorities: Optional[str] = None, pass_file: str = "") -> ObjectStore:
+    """`pass_file`: what a door wants to see. ValueError for a URL that this agent has no store for. Touches nothing
+    yet."""
+    if job.store_url.startswith("door:"):
+        from supervisor.agent.store.door.store import DoorStore  # late, as the next one
+
+        return DoorStore.at(job.store_url, pass_file, authorities)
     if job.store_url.startswith("gs:"):
         from supervisor.agent.store.gcs import GcsStore  # late: other agents start without it
 
@@ -93,10 +100,13 @@ class Parts:
         self.folder, self.job, self.machine_id = folder, job, identity.machine_id
         self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
         self.contact = Contact()
+        self.door_pass: Optional[DoorPass] = getattr(store, "door_pass", None)
         self.store: ObjectStore = WatchedStore(store, self.contact)
         self.keeper = BatonKeeper(self.store, job.run_id, job.launch_id, identity.machine_id)
         self.end_reasons = EndReasons(job, self.contact, time.monotonic, folder.notice_s)
         self.beat_state = BeatState(job, identity, self.masker)
+        if job.shows_beats:
+            self.beat_state.show = lambda beat: folder.write_beat(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
         self.training = Training()
         self.log_watch = LogWatch(folder.output, self.masker, self.beat_state.up_s)
         self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)
@@ -140,6 +150,7 @@ class Parts:
             follow=self._follow,
             ordered=orders.named,
             authorities=self.folder.authorities,
+            door_pass=self.door_pass,
         )
         self.stored = StoredBeats(
             job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons, orders=orders
@@ -199,6 +210,8 @@ class Parts:
         self.facts_loop = self._loop("facts", self.facts_duty.step)
         self.vitals_loop = self._loop("vitals", vitals.step)
         self.push_loop = self._loop("push", self.pushed.step)
+        if self.door_pass is not None:
+            self.door_pass.on_refused = self.push_loop.wake
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
         self.log_loop = self._loop("log", self.log_duty.step)

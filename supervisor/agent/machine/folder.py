@@ -15,12 +15,14 @@ import json
 import os
 import pkgutil
 import stat
+import threading
 import time
 from contextlib import suppress
 from typing import BinaryIO, Dict, Mapping, Optional, Tuple
 
 TEXT_BYTES = 65536  # of one text file
 NOTICE = "notice.json"
+BEAT = "beat.json"
 # The modules that a training may import, and what lets both packages of Lightning find their callback there.
 _MODULES = ("spot_progress.py", "spot_frameworks.py", "spot_trackers.py")
 _METADATA = "spot_progress-1.dist-info"
@@ -42,6 +44,7 @@ class MachineFolder:
         self.root = os.path.abspath(root)
         self.job = os.path.join(self.root, "job.json")
         self.identity = os.path.join(self.root, "identity.json")
+        self.pass_file = os.path.join(self.root, "pass.json")
         self._notice = os.path.join(self.root, NOTICE)
         work = os.path.join(self.root, "work")
         self.checkpoints = os.path.join(work, "checkpoints")
@@ -94,6 +97,14 @@ class MachineFolder:
         would not change."""
         with suppress(OSError):
             self._write_json("left.json", {"by_shutdown": by_shutdown})
+
+    def write_beat(self, raw: bytes) -> None:
+        """The newest beat, for whoever watches this machine from beside it. A full disk costs the picture only."""
+        draft = os.path.join(self.root, ".beat.%d" % threading.get_ident())
+        with suppress(OSError):
+            with open(draft, "wb", opener=open_own) as target:
+                target.write(raw)
+            os.rename(draft, os.path.join(self.root, BEAT))
 
     def prepare(self) -> None:
         """Make what the training needs: its folders and an empty output."""

@@ -107,6 +107,7 @@ class Job(NamedTuple):
     keep_machine: bool = False  # it is switched off, and the next attempt starts it again with its disks
     stays_after_success: bool = False  # the machine is kept for a person, so its agent stays
     stays_after_failure: bool = False
+    shows_beats: bool = False  # each beat is in a file of the machine's folder too, for the cell of a notebook
 
 
 # Fields of a job that are keys of job.json with the same meaning.
@@ -116,7 +117,7 @@ _AS_IS = (
     "on_resume_ignored",
 )  # fmt: skip
 _STAYS = ("stays_after_success", "stays_after_failure", "keep_machine")
-_FLAGS = ("own_login", "relaunched", "steps_from_zero", "hang", *_STAYS)
+_FLAGS = ("own_login", "relaunched", "steps_from_zero", "hang", "shows_beats", *_STAYS)
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",

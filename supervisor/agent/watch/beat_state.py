@@ -53,6 +53,7 @@ class BeatState:
         self._more_signs: Callable[[], Mapping[str, Any]] = dict
         self._guess: Callable[[], Optional[Guess]] = lambda: None
         self._recent = RecentPoints()
+        self.show: Callable[[Beat], None] = lambda beat: None  # gets each beat that is sent; must not block
         self.held_phase: Optional[str] = None  # while a drill goes on, whatever phase the command is in
         self._beat = Beat(
             run_id=job.run_id,
@@ -130,7 +131,9 @@ class BeatState:
             self._beat = replace(
                 self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent, signs=signed, guess=guess
             )
-            return self._beat
+            beat = self._beat
+        self.show(beat)
+        return beat
 
     def up_s(self) -> float:
         """Seconds since the agent's start."""

@@ -1,0 +1,203 @@
+"""`python agent.pyz notebook`: from a ticket to a running agent, in a session of its own beside the kernel.
+
+The ticket is claimed under a random name that lies in the folder, so a repeat after a lost response, or in a cell that
+is run again, is the same claim. The claim brings job, secrets and pass; what the session lacks (its accelerator, the
+way to the object store) is reported at once, because hours of it would cost the user's quota. Where nothing can be
+reached, the job is in the notebook itself and the object store is a folder that the platform keeps.
+
+The exit code is 0 whatever happened, after anything but a wrong use: a committed notebook whose cell fails would count
+as failed, and how a training ended is a record of its agent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterator, Mapping, Sequence
+
+from supervisor.agent.machine.folder import open_own, read_text
+from supervisor.agent.notebook.claiming import (
+    Refused,
+    accelerator_problem,
+    claimed,
+    job_of,
+    report,
+    session_facts,
+    store_problem,
+)
+from supervisor.agent.notebook.watching import LINE_S, View, agent_state, say
+from supervisor.agent.store.door.client import DoorPass
+from supervisor.contract.stores.durable import MARKER
+from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import StoreUnavailable
+
+START_S = 30.0
+_OF_KERNEL = re.compile(r"SPOT_|JPY_|JUPYTER|PYDEVD_|MPLBACKEND\Z|FORCE_COLOR\Z|CLICOLOR")
+
+
+def main(words: Sequence[str]) -> int:
+    """Exit code: 0, or that of a wrong use."""
+    options = _options(words)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have left it ignored
+    folder = os.path.abspath(options.folder)
+    try:
+        reap = _begin(options, folder)
+        if reap is not None:
+            View(folder, say, options.line_s, reap).watch()
+    except Refused as refused:
+        say("spot: %s." % refused)
+    except OSError as error:
+        say("spot: nothing was started: %s" % error)
+    except KeyboardInterrupt:
+        if agent_state(folder):
+            say(
+                "spot: the training goes on without this cell. Run the cell again to see it. To stop it, stop the run "
+                "(its page, or `spot stop %s`), or end this session." % _run_of(folder)
+            )
+        else:
+            say("spot: interrupted before the training began. Run the cell again to start it.")
+    return 0
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="agent.pyz notebook")
+    parser.add_argument("--url", help="of the supervisor")
+    parser.add_argument("--ticket", help="good for one claim")
+    parser.add_argument("--paper", help="a file with the job, where nothing can be reached")
+    parser.add_argument("--store", help="the folder of the object store, with --paper")
+    parser.add_argument("--from", dest="earlier", action="append", default=[], help="that folder of an earlier session")
+    parser.add_argument("--folder", required=True, help="of this machine")
+    parser.add_argument("--line-s", type=float, default=LINE_S, help="seconds between two lines")
+    options = parser.parse_args(words)
+    if not (options.url and options.ticket) and not (options.paper and options.store):
+        parser.error("either --url and --ticket, or --paper and --store")
+    return options
+
+
+def _begin(options: argparse.Namespace, folder: str) -> Any:
+    """Start the agent, or find it; what to call while it is watched. None: it has ended before. Raises Refused,
+    OSError."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.geteuid():  # whoever made it could have put a job into it
+        raise Refused("%s belongs to another user" % folder)
+    lives = agent_state(folder)
+    if lives:
+        say("spot: the training of this session goes on; this cell only shows it.")
+        return lambda: None
+    if lives is False:
+        say("spot: the training of this session has ended. A new session needs a new cell from the page of the run.")
+        View(folder, say).end()
+        return None
+    claimant = _claimant(os.path.join(folder, "claimant"))
+    session = session_facts(os.environ)
+    claim = _unpacked(options) if options.paper else claimed(options.url, options.ticket, claimant, session)
+    job = job_of(claim, options.url, claimant)
+    door_pass = DoorPass(os.path.join(folder, "pass.json"))
+    door_pass.take(claim.get("pass"), claim.get("date"))
+    problem = accelerator_problem(job) or (store_problem(job, door_pass) if options.url else "")
+    if problem:
+        report(job, options.store, problem)
+        raise Refused(problem)
+    _write(os.path.join(folder, "job.json"), job)
+    _write(os.path.join(folder, "identity.json"), {"machine_id": job["machine_id"]})
+    given = claim.get("secrets") or {}
+    agent = start(folder, {str(name): str(value) for name, value in given.items()})
+    say("spot: run %s, session %s: its training starts." % (job["run_id"], job["launch_id"]))
+    until = time.monotonic() + START_S
+    while agent_state(folder) is None:
+        if agent.poll() is not None or time.monotonic() >= until:
+            raise Refused("the agent did not start: %s" % read_text(os.path.join(folder, "console.log"), -2000).strip())
+        time.sleep(0.05)
+    return agent.poll
+
+
+# --- the job --------------------------------------------------------------------------------------------------------
+
+
+def _claimant(path: str) -> str:
+    """The name of this session, made once. OSError."""
+    with suppress(FileExistsError), open(path, "x", encoding="ascii", opener=open_own) as target:
+        target.write(secrets.token_hex(16))
+    name = read_text(path)
+    if not re.fullmatch("[0-9a-f]{32}", name):
+        raise OSError(errno.EIO, "not the name of a session", path)
+    return name
+
+
+def _unpacked(options: argparse.Namespace) -> Dict[str, Any]:
+    """The job of the notebook itself, with its objects in the store. Raises Refused, OSError."""
+    try:
+        with open(options.paper, encoding="utf-8") as source:
+            paper = json.load(source)
+        objects = {key: base64.b64decode(text) for key, text in (paper.get("objects") or {}).items()}
+        job = dict(paper["job"], store_url=Path(options.store).absolute().as_uri())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused("the job in this notebook cannot be understood: %s" % error) from None
+    earlier = [path for path in options.earlier if os.path.exists(os.path.join(path, MARKER))]
+    if earlier and not os.path.exists(os.path.join(options.store, MARKER)):
+        draft = options.store.rstrip("/") + ".draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(earlier[0], draft)
+        os.rename(draft, options.store)
+    try:
+        store = FolderStore.create(options.store)
+        for key, content in objects.items():
+            store.put(key, content)
+    except StoreUnavailable as error:
+        raise Refused(str(error)) from None
+    return {"job": job}
+
+
+# --- the agent --------------------------------------------------------------------------------------------------------
+
+
+def start(folder: str, given: Mapping[str, str], python: str = sys.executable) -> subprocess.Popen[bytes]:
+    """The agent of this folder, in a session of its own: no interrupt of the cell and no end of the kernel reaches it.
+    OSError."""
+    environ = {name: value for name, value in os.environ.items() if not _OF_KERNEL.match(name)}
+    environ.update(SPOT_MACHINE=os.path.basename(folder), SPOT_MACHINE_DIR=folder)
+    console = os.path.join(folder, "console.log")
+    with open(console, "ab", opener=open_own) as output, _input(given) as stdin:
+        return subprocess.Popen(
+            [python, os.path.abspath(sys.argv[0]), folder],
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environ,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _input(given: Mapping[str, str]) -> Iterator[BinaryIO]:
+    """In memory, at its beginning: no secret is on a disk."""
+    with os.fdopen(os.memfd_create("secrets", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(json.dumps(dict(given)).encode())
+        file.seek(0)
+        yield file
+
+
+def _write(path: str, data: Mapping[str, Any]) -> None:
+    draft = path + ".draft"
+    with open(draft, "w", encoding="utf-8", opener=open_own) as target:
+        json.dump(dict(data), target)
+    os.rename(draft, path)
+
+
+def _run_of(folder: str) -> str:
+    with suppress(OSError, ValueError, KeyError), open(os.path.join(folder, "job.json"), encoding="utf-8") as source:
+        return str(json.load(source)["run_id"])
+    return "RUN"
