@@ -126,6 +126,9 @@ class Policy:
     escalate_to: str = "on_demand"  # on_demand | next_shape (of `shapes`) | next_provider (of `providers`)
     on_demand_before_deadline_s: float | None = None  # with less time left, on-demand machines come first
     next_provider_before_deadline_s: float | None = None  # with less time left, the next of `providers` comes first
+    # When a provider is paid that comes after one whose sessions cost nothing: deadline (when the deadline needs it) |
+    # always.
+    pay: str = "deadline"
     require_pull: bool = False  # after success no machine is released before the results are pulled
     group: str = ""  # runs of one owner with the same word are one group; "" = none
     max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit

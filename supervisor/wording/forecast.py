@@ -181,6 +181,7 @@ _OWN_WAITS = {
     Cause.GROUP_LIMIT: "wait for a slot",
     Cause.DEPENDENCY: "wait for other runs",
     Cause.DEPENDENCY_FAILED: "needs you",
+    Cause.QUOTA_HOURS: "wait for lent hours",
 }
 
 
