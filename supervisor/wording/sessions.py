@@ -251,7 +251,7 @@ def used_up_text(quota: Quota, provider: str, now: float) -> str:
     """'waits for GPU hours of kaggle until Sat 00:00 UTC': absolute times, because the row keeps it."""
     left_s = quota.left_s(now)
     left = f" ({age_text(left_s)} are left, too little for a session)" if left_s else ""
-    until = "they begin anew, at a time that is not known" if quota.resets_at is None else day_text(quota.resets_at, now)
+    until = "a time that is not known" if quota.resets_at is None else day_text(quota.resets_at, now)
     return f"it waits for {quota.noun} of {provider} until {until}{left}"
 
 

@@ -59,7 +59,7 @@ def test_hours_that_suffice_are_said_to() -> None:
 
 
 def test_the_issues_own_example() -> None:
-    """Four more sessions, three of them allowed, done on Tuesday: 26.5 GPU hours are left, the week begins on Monday."""
+    """Four more sessions, three of them allowed: 26.5 GPU hours are left, and the week begins on Monday."""
     monday = SATURDAY + 2 * DAY
     found = forecast(chained(33, start_s=15 * MIN), lent(quota(26.5, resets_at=monday)), NOW)
     assert (found.sessions, found.in_time) == (4, 3)

@@ -252,7 +252,7 @@ def test_used_up_hours_are_one_wait_until_their_reset() -> None:
     for minutes in range(1, 700, 7):
         later = decided(run, spent, NOW + 60.0 * minutes)
         assert later.run is run, "nothing is written, and nothing is requested"
-        assert not (later.actions or later.events)
+        assert (later.actions, later.events) == ((), ())
     anew = decided(run, spent, SATURDAY)  # the old reading says nothing any more
     assert launched(anew).provider == FREE
 
@@ -302,6 +302,8 @@ def test_the_cap_binds_with_the_machines_own_limit() -> None:
     assert lent is not None
     assert lent.cap_s == CAP_S
     shorter = replace(POLICY, limits=replace(POLICY.limits, machine_max_s=H))
-    lent = paying.lent_by(chained(20, policy=shorter), FREE, world(quota(), profiles={(FREE, "kaggle-a"): Profile("k", "K")}))
+    lent = paying.lent_by(
+        chained(20, policy=shorter), FREE, world(quota(), profiles={(FREE, "kaggle-a"): Profile("k", "K")})
+    )
     assert lent is not None
     assert lent.cap_s == H

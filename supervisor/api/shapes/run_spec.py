@@ -200,13 +200,15 @@ class LimitsSpec(Strict):
 class EscalateSpec(Strict):
     """What to request when spot machines are lost too often, or the deadline is near. Off by default. After `after`
     preemptions within `within_s` (6 h) the run changes `to` on-demand machines, the next shape of `shapes`, or the next
-    provider of `providers`."""
+    provider of `providers`. `pay`: when a provider that takes money is used that comes after one whose sessions cost
+    nothing: `deadline` (the default: when the deadline needs it) or `always` (as any next provider)."""
 
     after: Annotated[int, Field(ge=1, le=32), WHOLE] | None = None
     within_s: Seconds | None = None
     to: Literal["on_demand", "next_shape", "next_provider"] | None = None
     on_demand_before_deadline_s: Seconds | None = None
     next_provider_before_deadline_s: Seconds | None = None
+    pay: Literal["deadline", "always"] | None = None
 
 
 class StallSpec(Strict):

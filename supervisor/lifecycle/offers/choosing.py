@@ -32,8 +32,8 @@ class NoOffer:
     """Nothing can be requested before `until` (None: before something changes). `cause` and `detail` are those of the
     offer that is free soonest. `unread`: nothing failed, but the zones that are left cannot be read. `stopped`: the
     code of the gate that stops the best place that is left, whose readings change with each tick. `lacking`: the
-    settings contain none of the run's providers. `held`: a paid provider is left out until the deadline needs it; `note`:
-    why, for the history."""
+    settings contain none of the run's providers. `held`: a paid provider is left out until the deadline needs it.
+    `note`: why, for the history."""
 
     until: float | None
     cause: Cause

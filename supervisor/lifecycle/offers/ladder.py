@@ -50,7 +50,16 @@ def request_key(run: Run) -> tuple[object, ...]:
     if len(run.providers) > 1 and policy.limits.deadline is not None:  # its own work decides whether it pays
         return (run.key,)
     place = None if run.kept is None else run.kept[1].placement  # such a run requests nothing else
-    return run.providers, policy.pay, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals, place
+    return (
+        run.providers,
+        policy.pay,
+        policy.zones,
+        policy.shapes,
+        policy.spot,
+        policy.allow_on_demand,
+        run.refusals,
+        place,
+    )
 
 
 def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:

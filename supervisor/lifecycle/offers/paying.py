@@ -21,6 +21,7 @@ from math import inf
 
 from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.observation import World
+from supervisor.domain.policies import PAY_ALWAYS
 from supervisor.domain.profile import NO_LIMIT
 from supervisor.domain.run import Run
 from supervisor.lifecycle.gates.audit import least_session_s
@@ -29,7 +30,6 @@ from supervisor.wording.figures import age_text, day_text
 from supervisor.wording.forecast import leaving_s
 from supervisor.wording.sessions import LEAST_SESSION_S, Forecast, Lent, about_text, changeover_s, forecast
 
-ALWAYS = "always"  # of `escalate.pay`
 CHANGEOVER_S = 600.0  # where none was measured
 UNKNOWN_SHARE = 0.5  # of the time until the deadline, for the lender, while the work that is left is not known
 
@@ -53,7 +53,7 @@ class Ruling:
 
 def ruling(run: Run, world: World, now: float) -> Ruling | None:
     """None: the run has no such ladder."""
-    if len(run.providers) < 2 or run.policy.pay == ALWAYS:
+    if len(run.providers) < 2 or run.policy.pay == PAY_ALWAYS:
         return None
     lender = next(((name, lent) for name in run.providers if (lent := lent_by(run, name, world))), None)
     if lender is None:
