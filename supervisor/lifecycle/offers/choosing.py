@@ -70,7 +70,12 @@ def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     rule = pay_rule(run, world, now) if isinstance(found, NoOffer) else None
     if rule is None or isinstance(found, Offer):
         return found
-    return replace(found, held=rule.may_pay and not rule.pays, note="" if rule.pays else rule.text)
+    if rule.pays:
+        return found
+    until = found.until  # a cool-down may last longer than the deadline allows
+    if rule.turns_at is not None and until is not None and found.cause != Cause.QUOTA_HOURS:
+        until = min(until, rule.turns_at)
+    return replace(found, until=until, held=rule.turns_at is not None, note=rule.text)
 
 
 def _choose_in_ladder(run: Run, world: World, now: float) -> Offer | NoOffer:

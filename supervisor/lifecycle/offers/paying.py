@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.observation import World
@@ -31,18 +32,20 @@ from supervisor.wording.forecast import leaving_s
 from supervisor.wording.sessions import LEAST_SESSION_S, Forecast, Lent, about_text, changeover_s, forecast
 
 CHANGEOVER_S = 600.0  # where none was measured
+SOON_S = 0.5  # after the last moment that is early enough
 UNKNOWN_SHARE = 0.5  # of the time until the deadline, for the lender, while the work that is left is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """`payees`: the providers that the rule is about. `pays`: they come first now; else they are left out. `why`: one
-    clause with the figures. `may_pay`: a deadline may need them later."""
+    clause with the figures. `turns_at`: when the deadline would need them, if nothing is obtained until then; None =
+    never."""
 
     payees: frozenset[str]
     pays: bool
     why: str
-    may_pay: bool = False
+    turns_at: float | None = None
 
     @property
     def text(self) -> str:
@@ -63,8 +66,8 @@ def ruling(run: Run, world: World, now: float) -> Ruling | None:
     payees = frozenset(each for each in later if _takes_money(each, world))
     if not payees:
         return None
-    pays, why = _needs(run, lent, now, now + world.wall_ahead_s)
-    return Ruling(payees, pays, why, may_pay=run.policy.limits.deadline is not None)
+    turn = _turn(run, lent, now, world.wall_ahead_s)
+    return Ruling(payees, turn.at is not None and turn.at <= now, turn.why, turn.at)
 
 
 def lent_by(run: Run, provider: str, world: World) -> Lent | None:
@@ -90,39 +93,40 @@ def _takes_money(provider: str, world: World) -> bool:
     return any(offer.price_usd_per_h != 0 for offer in world.offers.get(provider, ()))
 
 
-def _needs(run: Run, lent: Lent, now: float, wall: float) -> tuple[bool, str]:
-    """Whether the deadline needs a paid machine now, and why. A deadline is a time of the wall clock."""
-    deadline = run.policy.limits.deadline
-    if deadline is None:
-        return False, "without a deadline nothing is paid"
-    until = day_text(deadline, wall)
-    found = forecast(run, lent, now)
-    if found.ends_at is None:
-        return _unforeseen(run, found, deadline, wall)
-    reserve_s = (CHANGEOVER_S if found.changeover_s is None else found.changeover_s) + leaving_s(run)
-    ends_at = found.ends_at - now + wall
-    work = age_text(found.work.left_s or 0.0)
-    ends = f"the {work} of training that are left would be done there {about_text(ends_at, wall)}"
-    reserve = f"with {age_text(reserve_s)} of reserve"
-    if ends_at + reserve_s > deadline:
-        return True, f"{lent.provider} alone would miss the deadline {until}: {ends}, {reserve}"
-    return False, f"{lent.provider} alone keeps the deadline {until}: {ends}, {reserve}"
+class _Turn(NamedTuple):
+    """When the deadline needs a paid machine, and why; None = never."""
+
+    at: float | None
+    why: str
 
 
-def _unforeseen(run: Run, found: Forecast, deadline: float, wall: float) -> tuple[bool, str]:
-    """The lent hours may never come again, or the work that is left is not known."""
-    if found.work.left_s is not None:
-        change_s = CHANGEOVER_S if found.changeover_s is None else found.changeover_s
-        turn_at = deadline - found.work.left_s - 2.0 * change_s - leaving_s(run)
-        left = f"{age_text(found.work.left_s)} of training are left until the deadline {day_text(deadline, wall)}"
-        return wall >= turn_at, f"{found.why}, and {left}"
-    turn_at = run.generation_at + UNKNOWN_SHARE * (deadline - run.generation_at)
+def _turn(run: Run, lent: Lent, now: float, wall_ahead_s: float) -> _Turn:
+    """A deadline is a time of the wall clock."""
+    if run.policy.limits.deadline is None:
+        return _Turn(None, "without a deadline nothing is paid")
+    deadline = run.policy.limits.deadline - wall_ahead_s
+    until, found = day_text(deadline, now), forecast(run, lent, now)
+    if found.work.left_s is None:
+        return _halfway(run, found, deadline, now)
+    change_s = CHANGEOVER_S if found.changeover_s is None else found.changeover_s
+    reserve_s = change_s + leaving_s(run)
+    left, reserve = age_text(found.work.left_s), f"with {age_text(reserve_s)} of reserve"
+    if found.ends_at is None:  # the lender cannot end it: the payee needs its own start, and the work
+        at = deadline - reserve_s - change_s - found.work.left_s
+        return _Turn(at, f"{found.why}, and {left} of training are left until the deadline {until}")
+    slack_s = deadline - reserve_s - found.ends_at
+    keeps = "keeps" if slack_s >= 0 else "would miss"
+    ends = f"the {left} of training that are left would be done there {about_text(found.ends_at, now)}"
+    return _Turn(now + slack_s + SOON_S, f"{lent.provider} alone {keeps} the deadline {until}: {ends}, {reserve}")
+
+
+def _halfway(run: Run, found: Forecast, deadline: float, now: float) -> _Turn:
+    at = run.generation_at + UNKNOWN_SHARE * (deadline - run.generation_at)
     unknown = f"nobody knows how much is left ({found.why})"
-    if wall >= turn_at:
-        return True, f"{unknown}, and half of the time until the deadline {day_text(deadline, wall)} is over"
-    return False, f"{unknown}, and {found.lent.provider} has half of the time until the deadline: until " + day_text(
-        turn_at, wall
-    )
+    if now >= at:
+        return _Turn(at, f"{unknown}, and half of the time until the deadline {day_text(deadline, now)} is over")
+    half = f"{found.lent.provider} has half of the time until the deadline"
+    return _Turn(at, f"{unknown}, and {half}: until {day_text(at, now)}")
 
 
 # --- sessions that would be too short ---------------------------------------------------------------------------------
