@@ -248,11 +248,14 @@ def about_text(at: float, now: float) -> str:
 
 
 def used_up_text(quota: Quota, provider: str, now: float) -> str:
-    """'waits for GPU hours of kaggle until Sat 00:00 UTC': absolute times, because the row keeps it."""
+    """'GPU hours of kaggle are used up until Sat 00:00 UTC': absolute times, because the row keeps it."""
     left_s = quota.left_s(now)
-    left = f" ({age_text(left_s)} are left, too little for a session)" if left_s else ""
     until = "a time that is not known" if quota.resets_at is None else day_text(quota.resets_at, now)
-    return f"it waits for {quota.noun} of {provider} until {until}{left}"
+    if left_s:
+        return (
+            f"the {age_text(left_s)} of {quota.noun} that {provider} lends until {until} are too little for a session"
+        )
+    return f"{quota.noun} of {provider} are used up until {until}"
 
 
 def _nouns(lent: Lent) -> str:

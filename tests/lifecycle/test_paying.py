@@ -69,7 +69,7 @@ def test_without_a_deadline_nothing_is_paid() -> None:
     assert providers(run, world(quota())) == [FREE]
     waits = no_offer(run, refusing())
     assert (waits.cause, waits.held) == (Cause.NO_CAPACITY, False)
-    assert waits.note == "gce is not paid for, because without a deadline nothing is paid"
+    assert waits.note == "it does not pay for gce, because without a deadline nothing is paid"
 
 
 def test_it_pays_exactly_when_the_forecast_misses_the_deadline() -> None:
@@ -81,7 +81,7 @@ def test_it_pays_exactly_when_the_forecast_misses_the_deadline() -> None:
     rule = pay_rule(run, world(), NOW + 1.0)
     assert rule is not None
     assert rule.text == (
-        "gce is paid for, because kaggle alone would miss the deadline Sat 08:42 UTC: the 20 h of training that are "
+        "it pays for gce, because kaggle alone would miss the deadline Sat 08:42 UTC: the 20 h of training that are "
         "left would be done there at about Sat 09:00 UTC, with 12 min of reserve"
     )
 
@@ -210,10 +210,10 @@ def test_each_request_says_why_it_is_paid_or_free() -> None:
     run = with_deadline(chained(20), NOW + 20 * H)
     paid = decided(run, world())
     assert launched(paid).provider == PAID
-    assert "gce is paid for, because kaggle alone would miss the deadline" in paid.events[-1].text
+    assert "it pays for gce, because kaggle alone would miss the deadline" in paid.events[-1].text
     free = decided(with_deadline(chained(20), NOW + 7 * DAY), world())
     assert launched(free).provider == FREE
-    assert "gce is not paid for, because kaggle alone keeps the deadline" in free.events[-1].text
+    assert "it does not pay for gce, because kaggle alone keeps the deadline" in free.events[-1].text
     assert "20 h of training" in free.events[-1].text
 
 
@@ -234,7 +234,9 @@ def test_the_wait_says_once_why_nothing_is_paid() -> None:
     run = with_deadline(chained(20), NOW + 7 * DAY)
     first = decided(run, refusing())
     [event] = [event for event in first.events if event.kind == EventKind.WAITING]
-    assert event.text.startswith("Waiting: no_capacity. all GPUs are in use. Nothing is billed. Gce is not paid for")
+    assert event.text.startswith(
+        "Waiting: no_capacity. all GPUs are in use. Nothing is billed. It does not pay for gce"
+    )
     again = decided(first.run, refusing(), NOW + 700.0)
     assert not [event for event in again.events if event.kind == EventKind.WAITING]
 
@@ -246,7 +248,7 @@ def test_used_up_hours_are_one_wait_until_their_reset() -> None:
     spent = world(quota(0.0))
     first = decided(chained(20), spent)
     assert (first.run.status, first.run.cause, first.run.next_at) == (Status.WAITING, Cause.QUOTA_HOURS, SATURDAY)
-    assert first.run.detail == "it waits for GPU hours of kaggle until Sat 00:00 UTC"
+    assert first.run.detail == "GPU hours of kaggle are used up until Sat 00:00 UTC"
     assert [event.kind for event in first.events] == [EventKind.WAITING]
     run = first.run
     for minutes in range(1, 700, 7):
@@ -276,7 +278,7 @@ def test_a_session_that_would_be_too_short_is_not_started() -> None:
     assert launched(decided(run, world(quota(1.0)))).provider == FREE
     waits = decided(run, world(quota(0.99))).run
     assert waits.cause == Cause.QUOTA_HOURS
-    assert waits.detail.endswith("until Sat 00:00 UTC (59 min are left, too little for a session)")
+    assert waits.detail == "the 59 min of GPU hours that kaggle lends until Sat 00:00 UTC are too little for a session"
     assert least_s(chained(20, chain=Chain()), FREE) == 15 * MIN
 
 

@@ -65,8 +65,8 @@ def test_six_sessions_under_weekly_hours(stage: Lending) -> None:
     assert [attempt.cause for attempt in stage.attempts()] == [Cause.TIME_LIMIT] * 5 + [Cause.FINISHED]
     assert {attempt.placement.provider for attempt in stage.attempts()} == {"lender"}
     [wait] = stage.texts("waiting")
-    assert wait.startswith("Waiting: it waits for GPU hours of lender until 14:00 UTC.")
-    assert wait.endswith("Local is not paid for, because without a deadline nothing is paid.")
+    assert wait.startswith("Waiting: GPU hours of lender are used up until 14:00 UTC.")
+    assert wait.endswith("It does not pay for local, because without a deadline nothing is paid.")
     run = stage.run
     assert (run.counters.counted, run.counters.no_progress, run.counters.streak) == (0, 0, 0)
     assert run.money.cost_usd == 0.0
@@ -79,7 +79,7 @@ def test_hours_that_end_in_mid_run_are_one_wait_that_asks_nothing(stage: Lending
     waits, calls, ticks = stage.run, stage.lender.calls["launch"], stage.ticks
     assert "the GPU hours of this week are used up" in stage.attempts()[-1].evidence
     assert status_text(waits, stage.clock.now()).startswith(
-        "Waiting since 08:37 UTC: it waits for GPU hours of lender until 13:00 UTC. Nothing is billed. "
+        "Waiting since 08:37 UTC: GPU hours of lender are used up until 13:00 UTC. Nothing is billed. "
         "Next: it starts by itself then, in 4 h 2"
     )
     stage.run_for(2 * H)
@@ -110,12 +110,12 @@ def test_a_deadline_pays_when_the_lent_hours_do_not_reach(stage: Lending) -> Non
     stage.lender.lend(week_h=2.0, left_h=2.0, resets_in_h=100.0)
     stage.submit(training(4), limits=deadline_in(stage, 6))
     stage.until(lambda run: run.counters.attempts == 1 and run.status == Status.RUNNING, H)
-    assert "not paid for, because nobody knows how much is left" in stage.texts("launching")[0]
+    assert "it does not pay for local, because nobody knows how much is left" in stage.texts("launching")[0]
     stage.until(is_completed, 6 * H)
     providers = [attempt.placement.provider for attempt in stage.attempts()]
     assert providers[0] == "lender", "free first: nobody knows how much is left"
     assert providers[-1] == "local"
-    assert "local is paid for, because lender alone would miss the deadline 14:00 UTC" in stage.texts("launching")[-1]
+    assert "it pays for local, because lender alone would miss the deadline 14:00 UTC" in stage.texts("launching")[-1]
 
 
 def paid_late(stage: Lending) -> None:
@@ -155,7 +155,7 @@ def test_a_free_platform_may_refuse_for_days(tmp_path: Path) -> None:
     stage.submit(training(0.5), limits={"wait_for_capacity_s": 5 * DAY_S})
     stage.run_for(3 * DAY_S - H)
     assert (stage.run.status, stage.run.cause, stage.run.provider) == (Status.WAITING, Cause.NO_CAPACITY, "lender")
-    assert stage.sessions["paying"] == "local is not paid for, because without a deadline nothing is paid"
+    assert stage.sessions["paying"] == "it does not pay for local, because without a deadline nothing is paid"
     stage.until(is_completed, 4 * H)
     assert stage.run.money.cost_usd == 0.0
     assert len(stage.texts("waiting")) == 1

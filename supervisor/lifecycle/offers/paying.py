@@ -49,9 +49,8 @@ class Ruling:
 
     @property
     def text(self) -> str:
-        """'gce is not paid for, because …', or '… is paid for, …'."""
-        names = ", ".join(sorted(self.payees))
-        return f"{names} is {'' if self.pays else 'not '}paid for, because {self.why}"
+        """'it does not pay for gce, because …', or 'it pays for gce, …'."""
+        return f"it {'pays' if self.pays else 'does not pay'} for {', '.join(sorted(self.payees))}, because {self.why}"
 
 
 def ruling(run: Run, world: World, now: float) -> Ruling | None:

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from supervisor.domain.machines import Quota
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
+from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.offers.ladder import pay_rule
 from supervisor.lifecycle.offers.paying import lent_by
 from supervisor.ports.provider import quotas_of
@@ -53,9 +54,10 @@ class SessionsShown(TypedDict):
 
 
 def sessions_json(parts: Parts, run: Run, now: float) -> SessionsShown | None:
-    """None: the run is over, or none of its providers lends machines for a time."""
+    """None: the run is over or about to be, or none of its providers lends machines for a time."""
     world = lending_world(parts, run)
-    lent = None if run.terminal else _lent(run, world)
+    goes_on = run.status in (*PLACING, Status.LAUNCHING, Status.RUNNING) and run.stop is None
+    lent = _lent(run, world) if goes_on else None
     if lent is None:
         return None
     found, rule = forecast(run, lent, now), pay_rule(run, world, now)
