@@ -111,7 +111,7 @@ def forecast(run: Run, lent: Lent, now: float) -> Forecast:
     if work.left_s is None:
         return Forecast(lent, work, work.why, changeover_s=change_s)
     hours = _Hours.of(lent.quota, now)
-    at, left_s = _after_present(run, lent, hours, work.left_s, change_s or 0.0, now)
+    at, left_s = _after_present(run, lent, hours, now, left_s=work.left_s, change_s=change_s or 0.0)
     if left_s <= 0:
         return Forecast(lent, work, sessions=0, ends_at=at, changeover_s=change_s)
     return _further(Forecast(lent, work, changeover_s=change_s), hours, at, left_s)
@@ -150,7 +150,7 @@ class _Hours:
 
 
 def _after_present(
-    run: Run, lent: Lent, hours: _Hours, left_s: float, change_s: float, now: float
+    run: Run, lent: Lent, hours: _Hours, now: float, *, left_s: float, change_s: float
 ) -> tuple[float, float]:
     """(when the present session ends or the work in it does, what is left then). Without one: now, all."""
     live = run.live_attempt
@@ -197,41 +197,41 @@ def _without(begun: Forecast, why: str) -> Forecast:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def forecast_text(found: Forecast, now: float) -> str:
-    """'Needs 4 more sessions of up to 8 h 30 min on kaggle; its GPU hours allow 3 before Sat 00:00 UTC; done on
+def forecast_text(outlook: Forecast, now: float) -> str:
+    """'Needs 4 more sessions of up to 8 h 30 min on lab; its GPU hours allow 3 before Sat 00:00 UTC; done on
     Tuesday, at 1.9 steps/s with 6 min between sessions'."""
-    if found.ends_at is None or found.sessions is None:
-        return f"Cannot say how many more sessions it needs on {found.lent.provider}: {found.why}"
-    clauses = [_needs(found), _allowed(found, now), f"done {about_text(found.ends_at, now)}"]
-    return "; ".join(filter(None, clauses)) + f" ({', '.join(_assumed(found, now))})"
+    if outlook.ends_at is None or outlook.sessions is None:
+        return f"Cannot say how many more sessions it needs on {outlook.lent.provider}: {outlook.why}"
+    clauses = [_needs(outlook), _allowed(outlook, now), f"done {about_text(outlook.ends_at, now)}"]
+    return "; ".join(filter(None, clauses)) + f" ({', '.join(_assumed(outlook, now))})"
 
 
-def _needs(found: Forecast) -> str:
-    if not found.sessions:
-        return f"Needs no further session on {found.lent.provider}"
-    cap_s = found.lent.cap_s
+def _needs(outlook: Forecast) -> str:
+    if not outlook.sessions:
+        return f"Needs no further session on {outlook.lent.provider}"
+    cap_s = outlook.lent.cap_s
     length = f" of up to {age_text(cap_s)}" if isfinite(cap_s) else ""
-    return f"Needs {plural(found.sessions, 'more session')}{length} on {found.lent.provider}"
+    return f"Needs {plural(outlook.sessions, 'more session')}{length} on {outlook.lent.provider}"
 
 
-def _allowed(found: Forecast, now: float) -> str:
+def _allowed(outlook: Forecast, now: float) -> str:
     """What the hours allow before they begin anew; "" = they limit nothing."""
-    quota = found.lent.quota
-    if quota is None or found.in_time is None or not found.sessions:
+    quota = outlook.lent.quota
+    if quota is None or outlook.in_time is None or not outlook.sessions:
         return ""
-    if found.in_time >= found.sessions:
+    if outlook.in_time >= outlook.sessions:
         return f"its {quota.noun} suffice"
     reset_at = _Hours.of(quota, now).resets_at
-    return f"its {quota.noun} allow {found.in_time} before {day_text(reset_at or now, now)}"
+    return f"its {quota.noun} allow {outlook.in_time} before {day_text(reset_at or now, now)}"
 
 
-def _assumed(found: Forecast, now: float) -> list[str]:
-    quota, work = found.lent.quota, found.work
+def _assumed(outlook: Forecast, now: float) -> list[str]:
+    quota, work = outlook.lent.quota, outlook.work
     texts = ["by the expected runtime" if work.expected or work.pace is None else f"at {rate_text(work.pace)}"]
-    if found.changeover_s is None:
+    if outlook.changeover_s is None:
         texts.append("the changeover is not measured yet")
-    elif found.sessions:
-        texts.append(f"{age_text(found.changeover_s)} for each changeover")
+    elif outlook.sessions:
+        texts.append(f"{age_text(outlook.changeover_s)} for each changeover")
     if quota is not None and quota.left_s(now) is None:
         texts.append(f"its {quota.noun} are not known now")
     return texts
@@ -248,7 +248,7 @@ def about_text(at: float, now: float) -> str:
 
 
 def used_up_text(quota: Quota, provider: str, now: float) -> str:
-    """'GPU hours of kaggle are used up until Sat 00:00 UTC': absolute times, because the row keeps it."""
+    """'GPU hours of lab are used up until Sat 00:00 UTC': absolute times, because the row keeps it."""
     left_s = quota.left_s(now)
     until = "a time that is not known" if quota.resets_at is None else day_text(quota.resets_at, now)
     if left_s:

@@ -66,16 +66,16 @@ def choice_key(run: Run, world: World) -> tuple[object, ...]:
 
 
 def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
-    found = _choose_in_ladder(run, world, now)
-    rule = pay_rule(run, world, now) if isinstance(found, NoOffer) else None
-    if rule is None or isinstance(found, Offer):
-        return found
-    if rule.pays:
-        return found
-    until = found.until  # a cool-down may last longer than the deadline allows
-    if rule.turns_at is not None and until is not None and found.cause != Cause.QUOTA_HOURS:
+    choice = _choose_in_ladder(run, world, now)
+    if isinstance(choice, Offer):
+        return choice
+    rule = pay_rule(run, world, now)
+    if rule is None or rule.pays:
+        return choice
+    until = choice.until  # a cool-down may last longer than the deadline allows
+    if rule.turns_at is not None and until is not None and choice.cause != Cause.QUOTA_HOURS:
         until = min(until, rule.turns_at)
-    return replace(found, until=until, held=rule.turns_at is not None, note=rule.text)
+    return replace(choice, until=until, held=rule.turns_at is not None, note=rule.text)
 
 
 def _choose_in_ladder(run: Run, world: World, now: float) -> Offer | NoOffer:

@@ -49,7 +49,7 @@ class Ruling:
 
     @property
     def text(self) -> str:
-        """'it does not pay for gce, because …', or 'it pays for gce, …'."""
+        """'it does not pay for NAME, because …', or 'it pays for NAME, …'."""
         return f"it {'pays' if self.pays else 'does not pay'} for {', '.join(sorted(self.payees))}, because {self.why}"
 
 
@@ -104,27 +104,27 @@ def _turn(run: Run, lent: Lent, now: float, wall_ahead_s: float) -> _Turn:
     if run.policy.limits.deadline is None:
         return _Turn(None, "without a deadline nothing is paid")
     deadline = run.policy.limits.deadline - wall_ahead_s
-    until, found = day_text(deadline, now), forecast(run, lent, now)
-    if found.work.left_s is None:
-        return _halfway(run, found, deadline, now)
-    change_s = CHANGEOVER_S if found.changeover_s is None else found.changeover_s
+    until, outlook = day_text(deadline, now), forecast(run, lent, now)
+    if outlook.work.left_s is None:
+        return _halfway(run, outlook, deadline, now)
+    change_s = CHANGEOVER_S if outlook.changeover_s is None else outlook.changeover_s
     reserve_s = change_s + leaving_s(run)
-    left, reserve = age_text(found.work.left_s), f"with {age_text(reserve_s)} of reserve"
-    if found.ends_at is None:  # the lender cannot end it: the payee needs its own start, and the work
-        at = deadline - reserve_s - change_s - found.work.left_s
-        return _Turn(at, f"{found.why}, and {left} of training are left until the deadline {until}")
-    slack_s = deadline - reserve_s - found.ends_at
+    left, reserve = age_text(outlook.work.left_s), f"with {age_text(reserve_s)} of reserve"
+    if outlook.ends_at is None:  # the lender cannot end it: the payee needs its own start, and the work
+        at = deadline - reserve_s - change_s - outlook.work.left_s
+        return _Turn(at, f"{outlook.why}, and {left} of training are left until the deadline {until}")
+    slack_s = deadline - reserve_s - outlook.ends_at
     keeps = "keeps" if slack_s >= 0 else "would miss"
-    ends = f"the {left} of training that are left would be done there {about_text(found.ends_at, now)}"
+    ends = f"the {left} of training that are left would be done there {about_text(outlook.ends_at, now)}"
     return _Turn(now + slack_s + SOON_S, f"{lent.provider} alone {keeps} the deadline {until}: {ends}, {reserve}")
 
 
-def _halfway(run: Run, found: Forecast, deadline: float, now: float) -> _Turn:
+def _halfway(run: Run, outlook: Forecast, deadline: float, now: float) -> _Turn:
     at = run.generation_at + UNKNOWN_SHARE * (deadline - run.generation_at)
-    unknown = f"nobody knows how much is left ({found.why})"
+    unknown = f"nobody knows how much is left ({outlook.why})"
     if now >= at:
         return _Turn(at, f"{unknown}, and half of the time until the deadline {day_text(deadline, now)} is over")
-    half = f"{found.lent.provider} has half of the time until the deadline"
+    half = f"{outlook.lent.provider} has half of the time until the deadline"
     return _Turn(at, f"{unknown}, and {half}: until {day_text(at, now)}")
 
 

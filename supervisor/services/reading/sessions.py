@@ -60,16 +60,16 @@ def sessions_json(parts: Parts, run: Run, now: float) -> SessionsShown | None:
     lent = _lent(run, world) if goes_on else None
     if lent is None:
         return None
-    found, rule = forecast(run, lent, now), pay_rule(run, world, now)
+    outlook, rule = forecast(run, lent, now), pay_rule(run, world, now)
     return {
-        "text": forecast_text(found, now) + ("" if rule is None else f". {rule.text[:1].upper()}{rule.text[1:]}"),
+        "text": forecast_text(outlook, now) + ("" if rule is None else f". {rule.text[:1].upper()}{rule.text[1:]}"),
         "provider": lent.provider,
         "session_cap_s": lent.cap_s if isfinite(lent.cap_s) else None,
-        "needed": found.sessions,
-        "in_time": found.in_time,
-        "ends_at": formats.maybe_time(found.ends_at),
-        "why_not": found.why or None,
-        "changeover_s": None if found.changeover_s is None else round(found.changeover_s, 1),
+        "needed": outlook.sessions,
+        "in_time": outlook.in_time,
+        "ends_at": formats.maybe_time(outlook.ends_at),
+        "why_not": outlook.why or None,
+        "changeover_s": None if outlook.changeover_s is None else round(outlook.changeover_s, 1),
         "quota": None if lent.quota is None else _quota(lent.quota, now),
         "paying": None if rule is None else rule.text,
     }
