@@ -147,6 +147,45 @@ class Pulse:
     drill: str = ""  # that of the newest beat, as text (contract/drill)
 
 
+PACE_MIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What the ended attempts of a run have shown of its work, for the forecast of those that follow. By provider:
+    `paces`: steps a second, as they were reported last. `starts_s`: from the request of a machine to its training.
+    `total`: the number of steps; None = none was reported."""
+
+    total: int | None = None
+    paces: Mapping[str, float] = field(default_factory=dict)
+    starts_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def with_links(chain: Chain, attempt: Attempt, pulse: Pulse | None) -> Chain:
+    """The chain after one more attempt. `pulse`: its last; None = it sent no beat. One that did not train shows
+    nothing."""
+    if attempt.training_at is None:
+        return chain
+    name, pace = attempt.placement.provider, pace_of(attempt, pulse)
+    start_s = max(0.0, attempt.training_at - attempt.requested_at - attempt.drift_s)
+    return Chain(
+        total=chain.total if pulse is None or pulse.total is None else pulse.total,
+        paces=chain.paces if pace is None else {**chain.paces, name: pace},
+        starts_s={**chain.starts_s, name: start_s},
+    )
+
+
+def pace_of(attempt: Attempt, pulse: Pulse | None) -> float | None:
+    """Steps a second of this attempt, from its first step to its last: with its saves and evaluations. In the first
+    minute, the pace that it reports. Only reported steps count, no guesses. None = not measured."""
+    if pulse is None or pulse.launch_id != attempt.launch_id or pulse.step is None or attempt.training_at is None:
+        return None
+    steps = pulse.step - (attempt.step_from or 0)
+    trained_s = 0.0 if pulse.progress_at is None else pulse.progress_at - attempt.training_at - attempt.drift_s
+    pace = steps / trained_s if steps > 0 and trained_s >= PACE_MIN_S else pulse.steps_per_s
+    return pace if pace and pace > 0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Drills:
     """What is known of the drills of a run. `number`: of the last order; `launch_id`: the launch that it is open for,

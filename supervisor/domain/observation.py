@@ -26,6 +26,7 @@ from supervisor.domain.machines import (
     Offer,
     OfferKey,
     Placement,
+    Quota,
     ZoneRecord,
 )
 from supervisor.domain.policies import Knobs
@@ -201,6 +202,7 @@ class World:
     # Zones that the last listing did not reach, by `zone_name`: nothing is started there.
     unread: frozenset[str] = frozenset()
     capacities: Mapping[str, Capacity] = field(default_factory=dict)  # by provider, where our machines are the limit
+    quotas: Mapping[tuple[str, str], Quota] = field(default_factory=dict)  # by provider and shape, where there are any
     # Runs of those providers that may launch now (by key), and where (lifecycle/offers/queueing); None = our own
     # machines do not limit it.
     may_launch: Mapping[int, Offer | None] = field(default_factory=dict)
@@ -243,6 +245,10 @@ class World:
             return self.profiles[place.provider, place.zone]
         except KeyError:
             return None
+
+    def quota_of(self, place: Placement) -> Quota | None:
+        """None = its platform counts no hours."""
+        return self.quotas.get((place.provider, place.shape))
 
     def zone_of(self, place: Placement) -> str:
         return zone_name(place.provider, place.zone, self.machines_of(place.provider))

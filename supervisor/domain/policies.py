@@ -17,6 +17,7 @@ BOOT_MARGIN_S = 300.0  # what a boot needs beyond the wait for its GPU
 CUT_OFF_MIN_S = 3600.0
 MOST_SAVE_S = 3600.0  # a longer save waited for a store that was away
 SAVE_WAIT_S = 3.0  # after TERM: Transformers' JIT checkpoint waits so long before it saves (kill_wait)
+PAY_FOR_DEADLINE, PAY_ALWAYS = "deadline", "always"  # of a paid provider: when the deadline needs it, or as any other
 STOP = "stop"  # of a metric, or of a resume that is ignored: the run ends
 
 
@@ -126,6 +127,7 @@ class Policy:
     escalate_to: str = "on_demand"  # on_demand | next_shape (of `shapes`) | next_provider (of `providers`)
     on_demand_before_deadline_s: float | None = None  # with less time left, on-demand machines come first
     next_provider_before_deadline_s: float | None = None  # with less time left, the next of `providers` comes first
+    pay: str = PAY_FOR_DEADLINE  # when a provider is paid that comes after one whose sessions cost nothing
     require_pull: bool = False  # after success no machine is released before the results are pulled
     group: str = ""  # runs of one owner with the same word are one group; "" = none
     max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit

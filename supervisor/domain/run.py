@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.domain.attempt import Attempt, Drills, Kept, Pulse, Retiring, Try, billed_h
+from supervisor.domain.attempt import Attempt, Chain, Drills, Kept, Pulse, Retiring, Try, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
 from supervisor.domain.machines import Away
@@ -125,6 +125,7 @@ class Waiting:
     since: float | None = None  # when this wait in the queue began; None = it does not wait
     before_s: float = 0.0  # how long it waited for the platform before; kept while it waits in the queue
     reasons: tuple[str, ...] = ()  # for this wait, as far as events have reported them; the present one last
+    held: bool = False  # a paid provider is held back until the deadline needs it: no limit of waiting counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,7 @@ class Run:
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
     moving: Moving = Moving()
     drills: Drills = Drills()  # noqa: RUF009 - frozen
+    chain: Chain = Chain()  # noqa: RUF009
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()
@@ -360,8 +362,7 @@ def on_demand_usd(attempt: Attempt, now: float) -> float:
 def run_cost_usd(run: Run, now: float) -> float:
     """Cost of the whole run so far, including machines that are kept or are ending; attempts without a known price are
     left out (`run.money.all_known` is False then)."""
-    live = run.live_attempt
-    so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
+    so_far = (attempt_cost_usd(live, now) or 0.0) if (live := run.live_attempt) is not None else 0.0
     kept = sum(hours * (attempt.price_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
     disks = 0.0 if run.kept is None else run.kept[1].disks_usd(now)
     return run.money.cost_usd + so_far + kept + disks
@@ -369,10 +370,9 @@ def run_cost_usd(run: Run, now: float) -> float:
 
 def run_on_demand_usd(run: Run, now: float) -> float:
     """The cost of the same time on demand."""
-    live = run.live_attempt
-    so_far = on_demand_usd(live, now) if live is not None else 0.0
-    kept = sum(hours * (attempt.on_demand_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
-    return run.money.on_demand_usd + so_far + kept
+    so_far = on_demand_usd(live, now) if (live := run.live_attempt) is not None else 0.0
+    kept = (hours * (attempt.on_demand_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
+    return run.money.on_demand_usd + so_far + sum(kept)
 
 
 def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:

@@ -258,6 +258,12 @@ class LendsHours(Protocol):
         the provider reads them beside its listing, at a pace of its own. Sends no request."""
 
 
+def quotas_of(providers: Mapping[str, Provider]) -> dict[tuple[str, str], Quota]:
+    """By provider and shape, where the platform lends hours."""
+    lenders = {name: provider for name, provider in providers.items() if isinstance(provider, LendsHours)}
+    return {(name, shape): quota for name, lender in lenders.items() for shape, quota in lender.quotas().items()}
+
+
 class Meters(Protocol):
     """The bills of hosts, which run until somebody stops them: the release of a machine ends its processes only. Both
     calls may raise MeterFailed and ProviderUnavailable, and have deadlines of their own (≤ 60 s)."""

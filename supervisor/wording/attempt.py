@@ -70,6 +70,10 @@ PHRASES: Mapping[Cause, str] = {
 }
 MOVED = "moved at checkpoint "  # an end by `on_slow: move`
 _LEFT = "The run left {zone} after {ran}"
+# The beginning of the evidence for the end of a session that a platform ends by itself (a machine's record has it): the
+# normal life of such a platform. Rows hold it.
+SESSION_CAP = "the session ended at its cap"
+_AT_CAP = "The session in {zone} ended at its cap after {ran}"
 # Causes whose phrase is complete: the events have more from the platform.
 _COMPLETE = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
 # Ends that nobody investigates: the command did not cause them.
@@ -95,10 +99,17 @@ def ended_text(attempt: Attempt, now: float) -> str:
     """One clause without a full stop: 'Preempted in us-east1-c after 2 h 14 min: preempted with 30 s notice'."""
     cause = attempt.cause or Cause.UNKNOWN
     is_moved = cause == Cause.SUPERSEDED and attempt.evidence.startswith(MOVED)
-    phrase = _LEFT if is_moved else PHRASES[cause]
+    at_cap = attempt.evidence.startswith(SESSION_CAP)
+    phrase = _LEFT if is_moved else _AT_CAP if at_cap else PHRASES[cause]
     phrase = phrase.format(zone=clip(attempt.placement.zone, 40), ran=age_text(ran_s(attempt, now)))
-    evidence = "" if cause in _COMPLETE and not is_moved else after_colon(clip(attempt.evidence, EVIDENCE_LIMIT))
+    more = attempt.evidence.removeprefix(SESSION_CAP).lstrip(":;, ")
+    evidence = "" if cause in _COMPLETE and not is_moved else after_colon(clip(more, EVIDENCE_LIMIT))
     return f"{phrase}: {evidence}" if evidence else phrase
+
+
+def end_word(cause: str, evidence: str) -> str:
+    """Of the end of an attempt, in a table: its cause, or the plain word for a session at its cap."""
+    return "session cap" if evidence.startswith(SESSION_CAP) else cause
 
 
 def steps_lost(attempt: Attempt, resume_from: int | None) -> int | None:
@@ -160,7 +171,14 @@ def listed(value: object) -> list[Any]:
 def last_failure(attempts: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The newest attempt that is over, if its end is one to investigate."""
     over = [attempt for attempt in attempts if attempt.get("ended_at") is not None]
-    return over[-1] if over and over[-1].get("cause") not in _UNREMARKABLE else None
+    return over[-1] if over and not _is_usual(over[-1]) else None
+
+
+def _is_usual(attempt: Fields) -> bool:
+    """A time limit of the platform is, where the attempt brought a newer checkpoint."""
+    cause, kept = attempt.get("cause"), attempt.get("step_kept")
+    newer = kept is not None and kept > (attempt.get("step_from") or 0)
+    return cause in _UNREMARKABLE or (cause == "time_limit" and newer)
 
 
 def evidence_rows(kept: Fields) -> list[Row]:

@@ -84,6 +84,13 @@ def clock_text(at: float, now: float) -> str:
         return "an unknown time"
 
 
+def day_text(at: float, now: float) -> str:
+    """'14:00 UTC', 'Sat 00:00 UTC' within the next six days, else with the date."""
+    if not 0 <= at - now < 6 * 86_400.0 or clock_text(at, now).count(" ") == 1:
+        return clock_text(at, now)
+    return datetime.fromtimestamp(at, UTC).strftime("%a %H:%M UTC")
+
+
 def money_text(usd: float) -> str:
     """'$6.12'; a sum below a cent that is not zero is '<$0.01'."""
     return "<$0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"

@@ -172,6 +172,8 @@ def _launch(run: Run, now: float) -> NextAction:
 
 
 def _waiting(run: Run, now: float) -> NextAction:
+    if run.cause == Cause.QUOTA_HOURS and run.next_at is not None:
+        return NextAction(f"lent hours {due_text(run.next_at, now)}", run.next_at)
     if run.cause in OWN_WAITS:
         return NextAction(_OWN_WAITS.get(run.cause, "queued"), run.next_at)
     return NextAction(f"{likely_zone(run) or 'try'} {due_text(run.next_at, now)}", run.next_at)
@@ -181,6 +183,7 @@ _OWN_WAITS = {
     Cause.GROUP_LIMIT: "wait for a slot",
     Cause.DEPENDENCY: "wait for other runs",
     Cause.DEPENDENCY_FAILED: "needs you",
+    Cause.QUOTA_HOURS: "wait for lent hours",
 }
 
 

@@ -132,9 +132,15 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Waiting for you for {age_text(now - since)}. {billed}",
             f"Needs you: `spot retry {run.run_id}`, or `spot stop {run.run_id}`",
         ]
+    if cause == Cause.QUOTA_HOURS:
+        due = "" if run.next_at is None else f" {due_text(run.next_at, now)}"
+        return [f"Waiting since {clock_text(since, now)}: {detail}. {billed}", f"Next: it starts by itself then,{due}"]
     if cause in _NEXT_AFTER_OTHERS:
         return [f"Waiting since {clock_text(since, now)}: {detail}. {billed}", _NEXT_AFTER_OTHERS[cause]]
-    due = f"{due_text(run.next_at, now)}; gives up at {clock_text(since + run.policy.limits.wait_for_capacity_s, now)}"
+    gives_up = f"gives up at {clock_text(since + run.policy.limits.wait_for_capacity_s, now)}"
+    if run.waiting.held:
+        gives_up = "pays for a machine when its deadline needs it"
+    due = f"{due_text(run.next_at, now)}; {gives_up}"
     if cause == Cause.QUOTA:
         return [
             detail or f"The quota allows no {_shape(run)} in {_zones(run)}",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machines import Quota
 from supervisor.domain.status import Status
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.waiving import WaiveRequest, waive
@@ -222,3 +223,19 @@ def test_a_check_shows_its_fact_its_fix_and_who_waived_it(bed: Bed, looking: Loo
     [row] = [row for row in gates.all("tr") if "own_environment" in row.text]
     assert "~ waived" in row.text
     assert HOSTILE not in looking.get(RUN).text
+
+
+def test_the_sessions_that_a_run_needs_are_one_line(bed: Bed, looking: Looking) -> None:
+    """Where its platform lends its machines for nothing; other runs have no such line."""
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    assert "Sessions" not in facts(looking.page(RUN))
+    now, offered = bed.clock.now(), bed.provider.offered
+    bed.provider.offered = tuple(replace(offer, price_usd_per_h=0.0) for offer in offered)
+    bed.provider.hours = {"cpu": Quota("GPU hours", now, 12.0, now + 3600.0, 30.0)}
+    shown = facts(looking.page(RUN))["Sessions"]
+    assert shown.startswith("Needs no further session on local; done at about")
+    shown_by_api = looking.get("/v1/runs/digits-7").json()["sessions"]
+    assert (shown_by_api["needed"], shown_by_api["quota"]["left_h"], shown_by_api["paying"]) == (0, 12.0, None)
+    bed.provider.hours = {"cpu": Quota("GPU hours", now)}
+    assert "its GPU hours are not known now" in facts(looking.page(RUN))["Sessions"]

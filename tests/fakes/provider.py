@@ -2,6 +2,7 @@
 
 It keeps the promises of ports/provider.py (the conformance suite runs on it) and can be told to break the calm:
     full of our own      capacity["zone"] = 2: CapacityInUse, and the capacity in the listing says it (0: no such zone)
+    hours of a week         hours = {"cpu": Quota(...)}; it ends nothing by itself
     stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
     looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
     images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from supervisor.domain.machines import (
     MachineState,
     Offer,
     Placement,
+    Quota,
 )
 from supervisor.domain.profile import Profile, day_of
 from supervisor.ports.provider import (
@@ -88,6 +90,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.offered = offers_in(zones, name)
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
         self.quota: set[str] = set()  # zones that answer QuotaExceeded
+        self.hours: Mapping[str, Quota] = {}  # by shape, those that its platform lends
         self.unreachable: set[str] = set()
         self.settings_zones: frozenset[str] | None = None  # it sees these only; None = it finds every machine
         self.down = False
@@ -129,6 +132,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
 
     def gpus(self, shape: str) -> str:
         return self.gpu_words.get(shape, "")
+
+    def quotas(self) -> Mapping[str, Quota]:
+        return self.hours
 
     def launch(self, request: LaunchRequest) -> Machine:
         with self._lock:

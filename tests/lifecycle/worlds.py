@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
+from supervisor.domain.machines import Offer, Placement, Quota, ZoneRecord, offer_key
 from supervisor.domain.observation import BEATS, MACHINES, Unknown, World, machines_in
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
@@ -64,7 +64,14 @@ def world(draw: st.DrawFn) -> World:
         statuses={"prepare": status} if (status := draw(BEFORE)) is not None else {},
         no_slot={1: "others of its group come first"} if draw(among(False, False, True)) else {},
         without_offer=frozenset(draw(among((), (1,)))),
+        quotas=HOURS[draw(among(0, 0, 1, 2))],
     )
 
 
 OFFERS = offers()
+# No hours are counted; they are used up until tomorrow; they could not be read.
+HOURS: tuple[dict[tuple[str, str], Quota], ...] = (
+    {},
+    {("local", "small"): Quota("GPU hours", NOW - 60.0, 0.0, NOW + 86_400.0, 30.0)},
+    {("local", "small"): Quota("GPU hours", NOW - 60.0)},
+)

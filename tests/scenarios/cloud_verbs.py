@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from supervisor.contract.identifiers import machine_name
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineRef, MachineState
+from supervisor.domain.machines import Machine, MachineRef, MachineState, Quota
 from supervisor.domain.policies import Knobs
 from supervisor.ports.provider import ImageHidden, ImageMissing, LaunchRejected, NoCapacity, ProviderUnavailable
 from tests.scenarios.script import Line, ScenarioError, choose, seconds
@@ -55,6 +55,15 @@ def _quota(stage: Stage, line: Line) -> None:
     """cloud quota [ZONE ...] [scope=zone|region|project]"""
     stage.provider.quota.update(_zones(stage, line))
     stage.provider.quota_scope = line.values().get("scope", "zone")
+
+
+def _hours(stage: Stage, line: Line) -> None:
+    """cloud hours left=0s|unknown [resets=6h]: of the hours that the platform lends each week"""
+    values, now = line.values(), stage.clock.now()
+    left_h = None if values["left"] == "unknown" else seconds(values["left"]) / 3600.0
+    resets_at = now + seconds(values["resets"]) if "resets" in values else None
+    shapes = {offer.placement.shape for offer in stage.provider.offered}
+    stage.provider.hours = dict.fromkeys(shapes, Quota("GPU hours", now, left_h, resets_at, 30.0))
 
 
 def _image(stage: Stage, line: Line) -> None:
@@ -160,6 +169,7 @@ CLOUD = {
     "stockout": _stockout,
     "capacity": _capacity,
     "quota": _quota,
+    "hours": _hours,
     "limit": lambda stage, line: stage.provider.capacity.update(
         {line.word(1, "a zone"): int(line.word(2, "how many"))}
     ),

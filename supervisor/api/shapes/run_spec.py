@@ -198,15 +198,15 @@ class LimitsSpec(Strict):
 
 
 class EscalateSpec(Strict):
-    """What to request when spot machines are lost too often, or the deadline is near. Off by default. After `after`
-    preemptions within `within_s` (6 h) the run changes `to` on-demand machines, the next shape of `shapes`, or the next
-    provider of `providers`."""
+    """What to request first after `after` preemptions within `within_s` (6 h), or near the deadline. Off by default.
+    `pay`: for a provider that comes after one whose sessions are free, when the deadline needs it or always."""
 
     after: Annotated[int, Field(ge=1, le=32), WHOLE] | None = None
     within_s: Seconds | None = None
     to: Literal["on_demand", "next_shape", "next_provider"] | None = None
     on_demand_before_deadline_s: Seconds | None = None
     next_provider_before_deadline_s: Seconds | None = None
+    pay: Literal["deadline", "always"] | None = None
 
 
 class StallSpec(Strict):

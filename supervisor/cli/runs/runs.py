@@ -73,8 +73,11 @@ def runs_and_summary(client: Client, limit: int, query: Json) -> tuple[list[Json
     metavar="[N]",
     help="Why attempt N (default: the last) ended, with all that is known.",
 )
+@click.option("--attempts", "every", is_flag=True, help="All attempts (default: the newest 20).")
 @output_options
-def show(*, client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None) -> None:
+def show(
+    *, client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None, every: bool
+) -> None:
     """Show one run: its status, attempts and cost, and what happens next."""
     if facts + spec + (evidence is not None) > 1:
         raise click.UsageError("Use one of --facts, --spec and --evidence.")
@@ -97,7 +100,7 @@ def show(*, client: Client, form: str, run_id: str | None, facts: bool, spec: bo
         return
     if emit({**run, "attempts": attempts}, [run], form, "run_id"):
         return
-    output.show([*run_sections(run, attempts), *views.placing_lines(response.get("next"))])
+    output.show([*run_sections(run, attempts, every), *views.placing_lines(response.get("next"))])
     output.show(_last_evidence(client, name, attempts))
     suggest(next_command(run))
 
@@ -172,9 +175,9 @@ def compare(
         output.show(views.comparison_lines(comparison, names))
 
 
-def run_sections(run: Json, attempts: list[Json]) -> list[str]:
-    """The run now, its attempts, and where its machines and files are."""
-    table = views.attempt_lines(attempts)
+def run_sections(run: Json, attempts: list[Json], every: bool = False) -> list[str]:
+    """The run now, its newest attempts or all, and where its machines and files are."""
+    table = views.attempt_lines(attempts, every)
     return [
         views.headline(run),
         *paragraphs(
@@ -183,6 +186,7 @@ def run_sections(run: Json, attempts: list[Json]) -> list[str]:
                 *sections.telemetry_lines(run),
                 *sections.image_lines(run),
                 *sections.drill_lines(run),
+                *sections.session_lines(run),
             ]
         ),
         *(["", *table] if table else []),

@@ -122,6 +122,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "--next-provider-before-deadline",
             "The next provider this long before the deadline.",
         ),
+        _choice("escalate.pay", "--pay", "Pay after free sessions: for a deadline, or always.", "deadline", "always"),
     ),
     "Limits": (
         *LIMITS,

@@ -12,11 +12,13 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Json
 from supervisor.cli.output import Table, bar, clock, paragraph, safe, status_mark
+from supervisor.wording.attempt import end_word
 from supervisor.wording.cells import METRICS_MOST, CellRow, cell_table, group_line, value_at, verdict_texts
 from supervisor.wording.figures import DASH, count, duration, epoch, metric_text, money, percent, plural, spent
 
 WIDE = 100  # columns of a terminal that has room for a long bar
 KIND_WIDTH = 19  # characters of the longest kind of our events
+ATTEMPTS_SHOWN = 20  # the newest, unless all are requested
 PHASES = ("waiting", "boot", "restore", "training", "lost")  # of phase_s of an attempt
 
 
@@ -231,7 +233,7 @@ ATTEMPTS = Table(
         "#": lambda attempt: str(attempt["number"]),
         "WHERE": lambda attempt: where(attempt.get("placement")),
         "HOW LONG": lambda attempt: "now" if attempt.get("ended_at") is None else lasted(attempt),
-        "ENDED BY": lambda attempt: safe(attempt.get("cause") or DASH),
+        "ENDED BY": lambda attempt: safe(end_word(attempt.get("cause") or DASH, attempt.get("evidence") or "")),
         "STEPS KEPT": _steps,
         "LOST": lambda attempt: count(attempt.get("steps_lost")),
         "COST": lambda attempt: money(attempt.get("cost_usd")),
@@ -240,10 +242,16 @@ ATTEMPTS = Table(
 )
 
 
-def attempt_lines(attempts: Sequence[Json]) -> list[str]:
-    """The table of attempts and the line of shares; nothing for a run without attempts."""
+def attempt_lines(attempts: Sequence[Json], every: bool = False) -> list[str]:
+    """The table of the newest attempts, or of all, and the line of shares; nothing for a run without attempts."""
+    shown = attempts if every else attempts[-ATTEMPTS_SHOWN:]
+    older = len(attempts) - len(shown)
     shares = shares_line(attempts)
-    return [*(ATTEMPTS.lines(attempts) if attempts else []), *([shares] if shares else [])]
+    return [
+        *([f"{plural(older, 'older attempt')} not shown: spot show RUN --attempts"] if older else []),
+        *(ATTEMPTS.lines(shown) if shown else []),
+        *([shares] if shares else []),
+    ]
 
 
 def shares_line(attempts: Sequence[Json]) -> str:

@@ -115,6 +115,11 @@ def drill_lines(run: Json) -> list[str]:
     return [f"drill: {safe(run['drill']['text'])}"] if run.get("drill") else []
 
 
+def session_lines(run: Json) -> list[str]:
+    """`sessions: Needs 3 more sessions of up to 9 h on …`."""
+    return [f"sessions: {safe(run['sessions']['text'])}"] if run.get("sessions") else []
+
+
 def image_lines(run: Json) -> list[str]:
     """`image train:1 = sha256:…, the same in every attempt`."""
     image = run.get("image")
@@ -165,15 +170,27 @@ def account_lines(run: Json) -> list[str]:
 
 def code_lines(attempts: Iterable[Json]) -> list[str]:
     """`code 1f2e3d4c5b6a (attempts 1, 2), 9a8b… (attempt 3)`; nothing where no attempt had a bundle."""
-    numbers: dict[str, list[str]] = {}
+    numbers: dict[str, list[int]] = {}
     for attempt in attempts:
         if attempt.get("code"):
-            numbers.setdefault(attempt["code"], []).append(str(attempt["number"]))
+            numbers.setdefault(attempt["code"], []).append(attempt["number"])
     parts = [
-        f"{safe(code[:HASH_CHARS])} (attempt{'s' if len(its) > 1 else ''} {', '.join(its)})"
+        f"{safe(code[:HASH_CHARS])} (attempt{'s' if len(its) > 1 else ''} {_ranges(its)})"
         for code, its in numbers.items()
     ]
     return ["code " + ", ".join(parts)] if parts else []
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`1, 2, 5 to 200`."""
+    rows: list[list[int]] = []
+    for number in numbers:
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    texts = [", ".join(map(str, row)) if len(row) < 3 else f"{row[0]} to {row[-1]}" for row in rows]
+    return ", ".join(texts)
 
 
 def beat_lines(run: Json) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from supervisor.dashboard.drawing.charts import time_marks
 from supervisor.dashboard.words import whole_time
 from supervisor.domain.status import TERMINAL
+from supervisor.wording.attempt import end_word
 from supervisor.wording.figures import DASH, age_text, count_text, epoch
 
 Json = Mapping[str, Any]
@@ -123,7 +124,9 @@ def _bar(attempt: Json, axis: _Axis, now: float) -> Bar:
         attempt=attempt,
         placed=True,
         zone=attempt["placement"]["zone"],
-        cause=(attempt["cause"] or (_phase_now(attempt, "begins") if live else "ended")).replace("_", " "),
+        cause=end_word(
+            attempt["cause"] or (_phase_now(attempt, "begins") if live else "ended"), attempt.get("evidence") or ""
+        ).replace("_", " "),
         live=live,
         took_s=(now if live else _epoch(attempt["ended_at"])) - _epoch(attempt["started_at"]),
         steps=_steps(attempt),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from supervisor.contract.heartbeat import Exit
-from supervisor.domain.attempt import Retiring
+from supervisor.domain.attempt import Retiring, with_links
 from supervisor.domain.causes import (
     FIRST_SIGNAL,
     FREE_LIMITED,
@@ -199,6 +199,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         try_=replace(run.try_, ended_at=now) if run.try_ is not None else None,
         retiring=run.retiring if end.machine_gone else (*run.retiring, retiring),
         training_s=run.training_s + training_s(closed, now),
+        chain=with_links(run.chain, closed, last),
         money=replace(
             run.money,
             cost_usd=run.money.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
@@ -341,6 +342,8 @@ def _next_text(run: Run, world: World, now: float) -> str:
         return "No other zone is left to try: the run waits for you"
     if isinstance(choice, NoOffer) and choice.cause == Cause.QUEUED:
         return "Our own machines use all capacity: the run continues when one of them is gone"
+    if isinstance(choice, NoOffer) and choice.cause == Cause.QUOTA_HOURS:
+        return f"{choice.detail[:1].upper()}{choice.detail[1:]}"
     if isinstance(choice, NoOffer):
         return "No zone has capacity now: the run waits for it"
     where = choice.placement.zone

@@ -157,8 +157,13 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
+def least_session_s(restore_s: float, every_s: float) -> float:
+    """The shortest session that is worth its start."""
+    return restore_s + CHECKPOINTS_MIN * every_s
+
+
 def _time_limit(limit_s: float, restore_s: float, every_s: float) -> Judged:
-    needed_s = restore_s + CHECKPOINTS_MIN * every_s
+    needed_s = least_session_s(restore_s, every_s)
     limit = "the session has no time limit" if limit_s == inf else f"a session ends after {age_text(limit_s)}"
     return judged(limit_s >= needed_s, limit=limit, needed=age_text(needed_s))
 

@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.attempt import Retiring
+from supervisor.domain.causes import Cause
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.lifecycle.living.beats import TOLERANCE_S
 from supervisor.lifecycle.offers.choosing import longest_pause_s
+from supervisor.wording.sessions import WEEK_S
 
 _STARTS = ("status_since", "down_since")
 _STARTS_IN_GROUPS = {"waiting": ("since",), "person": ("since", "reminded_at")}
@@ -28,7 +30,8 @@ def righted(run: Run, world: World, now: float) -> Run:
         ahead = _ahead(group, starts_in_group, now)
         if ahead:
             changes[name] = replace(group, **dict.fromkeys(ahead, now))
-    if run.next_at is not None and run.next_at > now + longest_pause_s(world) + TOLERANCE_S:
+    longest_s = WEEK_S if run.cause == Cause.QUOTA_HOURS else longest_pause_s(world)
+    if run.next_at is not None and run.next_at > now + longest_s + TOLERANCE_S:
         changes["next_at"] = now
     retiring = tuple(_righted_item(item, run, world, now) for item in run.retiring)
     if any(after is not before for after, before in zip(retiring, run.retiring, strict=True)):

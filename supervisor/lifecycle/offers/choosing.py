@@ -9,7 +9,7 @@ passed over until that is fixed or waived; what was not read there stops nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from supervisor.domain.causes import Cause
@@ -18,8 +18,10 @@ from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.gates.places import PASSING, failure_text, restore_s, stopping
-from supervisor.lifecycle.offers.ladder import ladder, request_key
+from supervisor.lifecycle.offers.ladder import ladder, pay_rule, request_key
 from supervisor.lifecycle.offers.lessons import lost_lately
+from supervisor.lifecycle.offers.paying import is_spent, least_s
+from supervisor.wording.sessions import used_up_text
 
 REFUSED_S = 3600.0  # for so long a run does not request an offer again whose GPUs did not work
 LACKING_RETRY_S = 60.0
@@ -30,7 +32,8 @@ class NoOffer:
     """Nothing can be requested before `until` (None: before something changes). `cause` and `detail` are those of the
     offer that is free soonest. `unread`: nothing failed, but the zones that are left cannot be read. `stopped`: the
     code of the gate that stops the best place that is left, whose readings change with each tick. `lacking`: the
-    settings contain none of the run's providers."""
+    settings contain none of the run's providers. `held`: a paid provider is left out until the deadline needs it.
+    `note`: why, for the history."""
 
     until: float | None
     cause: Cause
@@ -38,6 +41,8 @@ class NoOffer:
     unread: bool = False
     stopped: str = ""
     lacking: bool = False
+    held: bool = False
+    note: str = ""
 
 
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
@@ -61,12 +66,29 @@ def choice_key(run: Run, world: World) -> tuple[object, ...]:
 
 
 def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
+    choice = _choose_in_ladder(run, world, now)
+    if isinstance(choice, Offer):
+        return choice
+    rule = pay_rule(run, world, now)
+    if rule is None or rule.pays:
+        return choice
+    until = choice.until  # a cool-down may last longer than the deadline allows
+    if rule.turns_at is not None and until is not None and choice.cause != Cause.QUOTA_HOURS:
+        until = min(until, rule.turns_at)
+    return replace(choice, until=until, held=rule.turns_at is not None, note=rule.text)
+
+
+def _choose_in_ladder(run: Run, world: World, now: float) -> Offer | NoOffer:
     good, cooling = _sorted_offers(run, world, now)
     if not good and not cooling:
         return _none_serves(run, world, now)
-    places = _Places([], [], [], cooling)
+    every = (*good, *(offer for offer, _ in cooling)) if world.quotas else ()
+    spent = [offer for offer in every if is_spent(run, offer.placement, world, now)]
+    places = _Places([], [], [], [item for item in cooling if item[0] not in spent], spent)
     for offer in good:
         is_read = world.zone_of(offer.placement) not in world.unread
+        if offer in spent:
+            continue
         if is_read and (why_full := _full_text(offer.placement, world)):
             places.full.append(why_full)
         elif stops := stops_of(run, offer, world, now):
@@ -80,12 +102,13 @@ def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
 
 class _Places(NamedTuple):
     """Why no offer can be requested: full of our own machines (in words), stopped by a gate, not read (their zones),
-    cooling."""
+    cooling, without hours that their platform lends."""
 
     full: list[str]
     stopped: list[tuple[Offer, tuple[Verdict, ...]]]
     unread: list[str]
     cooling: list[tuple[Offer, ZoneRecord]]
+    spent: list[Offer]
 
 
 def _no_offer(places: _Places, world: World, now: float) -> NoOffer:
@@ -103,8 +126,17 @@ def _no_offer(places: _Places, world: World, now: float) -> NoOffer:
         record = places.cooling[0][1]
         until = None if stopped else record.cool_until
         return NoOffer(until, Cause(record.cause), _both(record.detail, text), stopped=code)
+    if places.spent:
+        return _without_hours(places.spent, text, world, now)
     passes = any(all(verdict.check in PASSING for verdict in stops) for _, stops in stopped)
     return NoOffer(None, Cause.NO_CAPACITY if passes else Cause.LAUNCH_REJECTED, text, stopped=code)
+
+
+def _without_hours(spent: list[Offer], text: str, world: World, now: float) -> NoOffer:
+    """Until the first of these platforms lends hours again."""
+    quotas = [(offer.placement.provider, quota) for offer in spent if (quota := world.quota_of(offer.placement))]
+    name, quota = min(quotas, key=lambda item: (item[1].resets_at is None, item[1].resets_at))
+    return NoOffer(quota.resets_at, Cause.QUOTA_HOURS, _both(used_up_text(quota, name, now), text))
 
 
 def stops_of(run: Run, offer: Offer, world: World, now: float) -> tuple[Verdict, ...]:
@@ -124,9 +156,10 @@ def stops_of(run: Run, offer: Offer, world: World, now: float) -> tuple[Verdict,
 def _expected(run: Run, world: World) -> tuple[object, ...]:
     """Everything of a run that the gates compare with a place, or with what incidents stop."""
     policy, waived = run.policy, tuple(waiver.check for waiver in run.waivers)
+    least = tuple(least_s(run, name) for name in run.providers) if world.quotas else ()
     expected = policy.needs, policy.expect_checkpoint_gb, policy.expect_checkpoint_every_s, policy.limits.machine_max_s
     failure = failure_text(run, world.blocked) if world.blocked else ""
-    return *expected, waived, run.files.checkpoint_bytes, restore_s(run), failure
+    return *expected, waived, run.files.checkpoint_bytes, restore_s(run), failure, least
 
 
 def _stopped_text(stopped: list[tuple[Offer, tuple[Verdict, ...]]]) -> str:

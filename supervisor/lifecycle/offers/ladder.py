@@ -1,7 +1,8 @@
 """The ladder of a run: every offer that it may use, in the order in which it prefers them.
 
 Other zones of the shape come first, then the next shape, then on-demand where it is allowed, then the next of the run's
-providers. A policy may escalate: after some preemptions, or near the deadline, the run begins further down the ladder.
+providers. A provider that takes money, after one that lends its machines for nothing, comes when the deadline needs it
+(`paying`). A policy may escalate: after some preemptions, or near the deadline, the run begins further down the ladder.
 Only the times of its preemptions are stored. What follows from them is computed for each placement, so a run returns
 to its first choice when the preemptions lie far enough behind.
 """
@@ -14,6 +15,7 @@ from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
+from supervisor.lifecycle.offers.paying import Ruling, ruling
 
 NEXT_SHAPE, ON_DEMAND, NEXT_PROVIDER = "next_shape", "on_demand", "next_provider"
 PREEMPTIONS_KEPT = 32
@@ -21,7 +23,22 @@ PREEMPTIONS_KEPT = 32
 
 def ladder(run: Run, world: World, now: float) -> list[Offer]:
     """Every offer that this run may use, whatever the state of its zone."""
-    return [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, now)]
+    return [offer for name in _providers_now(run, world, now) for offer in _rungs(run, name, world, now)]
+
+
+def _providers_now(run: Run, world: World, now: float) -> tuple[str, ...]:
+    """Those that it may use now, in the order in which they are tried."""
+    names, rule = providers_of(run, now), pay_rule(run, world, now)
+    if rule is None:
+        return names
+    others = tuple(name for name in names if name not in rule.payees)
+    return (*(name for name in names if name in rule.payees), *others) if rule.pays else others
+
+
+def pay_rule(run: Run, world: World, now: float) -> Ruling | None:
+    """None: no rule of the ladder holds a paid provider back, or the policy itself has moved the run to the next
+    provider."""
+    return None if _provider_steps(run, now) else ruling(run, world, now)
 
 
 def request_key(run: Run) -> tuple[object, ...]:
@@ -30,8 +47,19 @@ def request_key(run: Run) -> tuple[object, ...]:
     near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
     if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
         return (run.key,)
+    if len(run.providers) > 1 and policy.limits.deadline is not None:  # its own work decides whether it pays
+        return (run.key,)
     place = None if run.kept is None else run.kept[1].placement  # such a run requests nothing else
-    return run.providers, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals, place
+    return (
+        run.providers,
+        policy.pay,
+        policy.zones,
+        policy.shapes,
+        policy.spot,
+        policy.allow_on_demand,
+        run.refusals,
+        place,
+    )
 
 
 def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:
@@ -75,10 +103,12 @@ def _binding(requested: Sequence[str], own: Collection[str], elsewhere: Collecti
 
 def providers_of(run: Run, now: float) -> tuple[str, ...]:
     """The run's providers in the order in which they are tried."""
+    return _rotated(run.providers, _provider_steps(run, now))
+
+
+def _provider_steps(run: Run, now: float) -> int:
     steps = _steps(run, now) if run.policy.escalate_to == NEXT_PROVIDER else 0
-    if _is_near_deadline(run, run.policy.next_provider_before_deadline_s, now):
-        steps = max(steps, 1)
-    return _rotated(run.providers, steps)
+    return max(steps, 1) if _is_near_deadline(run, run.policy.next_provider_before_deadline_s, now) else steps
 
 
 def _shapes_of(run: Run, shapes: tuple[str, ...], now: float) -> tuple[str, ...]:

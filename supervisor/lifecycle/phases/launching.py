@@ -202,6 +202,8 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     elif failed.cause == Cause.QUEUED:
         # Our own machines were faster than the listing. The pause is for a provider that contradicts its own listing.
         pause_s = min(2.0 ** min(try_.number - 1, 10), world.knobs.poll_interval_s)
+    elif failed.cause == Cause.QUOTA_HOURS:
+        pause_s = world.knobs.quota_retry_s  # the provider's quotas say from now on how long the run waits
     else:
         # The refusal of one machine's start says nothing about the zone; a lack of capacity does.
         is_of_machine = try_.on is not None and failed.cause == Cause.LAUNCH_REJECTED

@@ -48,7 +48,7 @@ from supervisor.lifecycle.living.overriding import (
     with_marker,
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks
-from supervisor.lifecycle.offers.ladder import escalation_text
+from supervisor.lifecycle.offers.ladder import escalation_text, pay_rule
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.stopping import begin_stopping
@@ -180,9 +180,11 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     The limit of a wait for the platform does not count time in the queue, and being queued between two refusals does
     not restart it: only a machine does."""
     queued = why.cause in OWN_WAITS
-    if why.until is None and run.status == Status.WAITING and run.next_at is None and _is_the_same(run, why):
+    is_set = why.until is None or why.cause == Cause.QUOTA_HOURS  # the end of a cool-down is set by each refusal
+    if is_set and run.status == Status.WAITING and run.next_at == why.until and _is_the_same(run, why):
         return unchanged(run, check_after=next_limit_at(run, now))
     placed = _in_queue(run, now) if queued else _out_of_queue(run, now)
+    placed = _with_held(placed, why.held, now)
     after = replace(
         placed, next_at=soonest(why.until, fallback_at(run, now)), cause=why.cause, detail=why.detail, hold=""
     )
@@ -194,7 +196,7 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     is_news = run.cause != why.cause or why.stopped or why.cause in NO_GPU
     if is_news and reason not in run.waiting.reasons:
         data = {"code": why.stopped} if why.stopped else {}
-        text = _waiting_text(run, why)
+        text = _waiting_text(run, why) + (f" {why.note[:1].upper()}{why.note[1:]}." if why.note else "")
         events = (new_event(EventKind.WAITING, text, cause=why.cause, until=why.until, **data),)
     return Decision(moved(after, Status.WAITING, now), events, check_after=soonest(why.until, next_limit_at(run, now)))
 
@@ -202,11 +204,11 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
 def _is_the_same(run: Run, why: NoOffer) -> bool:
     """It waits as before. The text of a full computer may alternate, and the figures of a gate change with each
     reading: these are not written again."""
-    if run.cause != why.cause:
+    if run.cause != why.cause or run.waiting.held != why.held:
         return False
     if why.stopped:
         return run.waiting.reasons[-1:] == (why.stopped,)
-    return why.cause == Cause.QUEUED or run.detail == why.detail
+    return why.cause in (Cause.QUEUED, Cause.QUOTA_HOURS) or run.detail == why.detail
 
 
 def _waiting_text(run: Run, why: NoOffer) -> str:
@@ -232,12 +234,20 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
 def _waited_too_long(run: Run, world: World, now: float) -> tuple[Cause, str] | None:
     """For a machine, or for the answer of a person."""
     limit_s = world.knobs.ask_limit_s if run.asks else run.policy.limits.wait_for_capacity_s
-    if run.waiting.since is None or run.cause in OWN_WAITS or now - run.waiting.since < limit_s:
+    if run.waiting.since is None or run.waiting.held or run.cause in OWN_WAITS or now - run.waiting.since < limit_s:
         return None
     if run.asks and run.cause is not None:
         return run.cause, f"{run.detail} ({UNANSWERED} within {age_text(limit_s)})"
     cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in NEEDS_PERSON else Cause.NO_CAPACITY
     return cause, f"waited {now - run.waiting.since:.0f} s, limit {limit_s:.0f} s"
+
+
+def _with_held(run: Run, held: bool, now: float) -> Run:
+    """When the deadline needs the paid provider, the wait for it begins."""
+    if run.waiting.held == held:
+        return run
+    since = run.waiting.since if held else now
+    return replace(run, waiting=replace(run.waiting, held=held, since=since))
 
 
 def _has_lacked(run: Run, world: World) -> bool:
@@ -289,8 +299,9 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     )
     after = moved(placed, Status.LAUNCHING, now)
     market = "spot" if place.spot else "on-demand"
-    escalation = escalation_text(run, now)
-    which = f"attempt {try_.attempt}, try {try_.number}" + (f"; {escalation}" if escalation else "")
+    rule = pay_rule(run, world, now)
+    reasons = [escalation_text(run, now), "" if rule is None else rule.text]
+    which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
     what = f"Requesting {place.shape} {market}" if try_.on is None else f"Starting the kept machine {try_.machine_name}"
     text = f"{what} in {zone} ({which})."

@@ -13,7 +13,7 @@ from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker, admitted, prove_fresh
 from supervisor.lifecycle.decision import Decision
-from supervisor.ports.provider import Provider
+from supervisor.ports.provider import Provider, quotas_of
 from supervisor.reconciler.observing.observe import Snapshot
 
 
@@ -67,6 +67,7 @@ class Worldview:
             profiles=_Profiles(self.providers),
             store_url=self.store_url,
             meters=self.meters,
+            quotas=quotas_of(self.providers),
         )
 
     def prove(self, snapshot: Snapshot) -> list[Event]:

@@ -14,13 +14,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from supervisor.domain.machines import Offer, Placement
-from supervisor.domain.observation import World
 from supervisor.domain.policies import Limits
 from supervisor.domain.profile import NO_LIMIT, Clock, End, Fact, Profile, Source, Tier, Verb, danger_clocks, day_of
 from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.choosing import queue
 from supervisor.ports.provider import Provider
 from supervisor.services.parts import Parts
+from supervisor.services.reading.sessions import lending_world
 from supervisor.services.views.formats import usd
 from supervisor.wording import profile as wording
 
@@ -133,7 +133,8 @@ def _offers(parts: Parts, run: Run) -> Mapping[str, tuple[Offer, ...]]:
 
 
 def _next_offer(parts: Parts, run: Run, offers: Mapping[str, tuple[Offer, ...]], now: float) -> Offer | None:
-    order = queue(run, World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell)), now)
+    world = replace(lending_world(parts, run), offers=offers, zones=parts.store.zones(run.cell))
+    order = queue(run, world, now)
     return order[0][0] if order else None
 
 

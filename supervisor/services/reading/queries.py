@@ -26,6 +26,7 @@ from supervisor.services.machines.machines import AccountJson, account_view
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView, ticks
 from supervisor.services.reading.series import Sparklines, SparkPoint
+from supervisor.services.reading.sessions import SessionsShown, sessions_json
 from supervisor.services.runs.changing import find_run
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.views import formats
@@ -64,6 +65,10 @@ class ShownRun(RunJson):
     account: Annotated[
         AccountJson | None,
         Field(description="The account of its machines; null where only another supervisor knows it."),
+    ]
+    sessions: Annotated[
+        SessionsShown | None,
+        Field(description="What it needs of a platform that lends its machines for a time; null: none does."),
     ]
 
 
@@ -123,6 +128,7 @@ class Queries:
             "files_url": f"{self._parts.objects.url.rstrip('/')}/{runfiles.folder(run.run_id)}",
             "only_on_host": self._only_on_host(run, view["checkpoint_step"]),
             "account": self._account(run),
+            "sessions": sessions_json(self._parts, self._fresh(run), self._parts.clock.now()),
         }
 
     def _only_on_host(self, run: Run, newest: int | None) -> OnlyOnHost | None:

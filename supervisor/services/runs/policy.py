@@ -217,6 +217,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         escalate_to=escalate.get("to", "on_demand"),
         on_demand_before_deadline_s=escalate.get("on_demand_before_deadline_s"),
         next_provider_before_deadline_s=escalate.get("next_provider_before_deadline_s"),
+        pay=escalate.get("pay", policies.PAY_FOR_DEADLINE),
         require_pull=spec.get("require_pull", False),
         group=spec.get("group", ""),
         max_parallel=spec.get("max_parallel"),
@@ -302,13 +303,13 @@ def _check_escalation(escalate: Mapping[str, Any], policy: Policy) -> None:
         refusals += [(f"#/spec/escalate/{name}", why) for name in unused]
     elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
         refusals.append(("#/spec/shapes", "names fewer than two shapes, so there is no next shape"))
-    next_provider = policy.escalate_to == "next_provider" or NEXT_BEFORE_DEADLINE in escalate
+    next_provider = policy.escalate_to == "next_provider" or escalate.keys() & {NEXT_BEFORE_DEADLINE, "pay"}
     if next_provider and len(policy.providers) < 2:
         refusals.append(("#/spec/providers", "names fewer than two providers, so there is no next provider"))
     if policy.limits.deadline is None:
         names = [name for name in ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE) if name in escalate]
         refusals += [(f"#/spec/escalate/{name}", "needs limits.deadline") for name in names]
-    if escalate.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
+    if escalate.keys() - {NEXT_BEFORE_DEADLINE, "pay"} and not policy.spot:  # the deadline alone needs no preemption
         refusals.append(("#/spec/escalate", "has no effect with spot: false"))
     if refusals:
         text = "; ".join(f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in refusals)

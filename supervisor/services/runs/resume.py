@@ -16,6 +16,7 @@ from functools import partial
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import BAD_CODE
 from supervisor.domain import machines
+from supervisor.domain.attempt import Chain
 from supervisor.domain.callers import Caller
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import (
@@ -234,6 +235,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
         moving=Moving(),
+        chain=Chain() if from_nothing else run.chain,
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,
         approval=None,
