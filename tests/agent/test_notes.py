@@ -5,11 +5,13 @@ import os
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from supervisor.agent.facts.looks import code_files, edited
+from supervisor.agent.life.drilling import Drilling
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.watch.logwatch import LogWatch
@@ -47,6 +49,15 @@ class Run:
 @pytest.fixture
 def run() -> Run:
     return Run()
+
+
+def test_a_checkpoint_that_is_rejected_in_a_drill_is_noted_as_at_a_start() -> None:
+    """Broken variant: the note was missing where the same damage ended a drill."""
+    run, beats = Run(), SimpleNamespace(note=lambda *_: None, update=lambda **_: None)
+    parts: Any = SimpleNamespace(beat_state=beats, notes=run.notes, progress=SimpleNamespace(follow=lambda add: None))
+    drilling = Drilling(parts, lambda step: None, lambda: None)
+    drilling._reject(40, f"checkpoint 40 rejected: model.pt {MISSING}")
+    assert run.noted() == {"checkpoint.missing": 40}
 
 
 # --- saving -----------------------------------------------------------------------------------------------------------

@@ -328,6 +328,7 @@ class Drilling:
     def _reject(self, step: int, text: str) -> None:
         self._parts.beat_state.note("restore", text)
         self._parts.beat_state.update(rejected_checkpoint=step)
+        self._parts.notes.rejected(step, text)
 
     def _set_aside(self) -> None:
         """A new machine has neither folder. The folder of checkpoints itself stays, because it is watched. OSError."""
