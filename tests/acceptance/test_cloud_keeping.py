@@ -149,8 +149,8 @@ def the_machine_type_is_no_longer_offered_and_the_run_waits(folder: Path) -> Non
         vm_id = house.vm("digits").id
         house.compute.stock_out(FIRST, code=NOT_OFFERED)
         house.compute.preempt(house.vm("digits").name)
-        house.play("wait until digits status=waiting within=15min", "wait 1h")
-        house.play("expect digits status=waiting machine_kept=yes attempts=1 counted=0 tries>=4 tries<=8")
+        house.play("wait until digits status=waiting within=15min", "wait 25min")
+        house.play("expect digits status=waiting machine_kept=yes attempts=1 counted=0 tries>=3 tries<=6")
         assert (house.inserts(), house.deletes()) == ([FIRST], [])
         house.compute.restock()
         house.play("wait until digits status=running attempts=2 within=40min", "wait 1min")
