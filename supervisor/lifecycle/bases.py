@@ -99,7 +99,10 @@ def _prepared(base: Base, seen: Situation) -> Step:
             seen.now,
         )
         container = run.image.digest or run.policy.image
-        return Step(replace(base, status=BaseStatus.IMAGING, since=seen.now, image=image, container=container))
+        after = replace(base, status=BaseStatus.IMAGING, since=seen.now, image=image, container=container)
+        return Step(
+            after, _event(after, f"The machine of base {base.name} is prepared: image {image.name} is requested.")
+        )
     if isinstance(seen.report, Absent) and (attempt is None or not _has_machine(run, attempt)):
         return failed(base, "its machine ended before it had cleaned its disk", seen.now)
     return STAYS
@@ -154,7 +157,7 @@ def _deleted(base: Base, seen: Situation) -> Step:
     if seen.now - base.since < DELETE_AFTER_S:
         return STAYS
     after = replace(base, status=BaseStatus.DELETED, since=seen.now, commands=())
-    gone = Step(after, _event(after, f"Base {base.name} was deleted."))
+    gone = Step(after, _event(after, f"Base {base.name} was deleted."), release=True)
     if base.image is None or base.image.gone or isinstance(seen.image, Absent):
         return gone
     if isinstance(seen.image, Seen):

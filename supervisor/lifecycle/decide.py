@@ -24,6 +24,7 @@ from supervisor.lifecycle.events.warnings import with_warnings
 from supervisor.lifecycle.living.checkpoints import with_pointer, with_removals
 from supervisor.lifecycle.living.clock_steps import righted
 from supervisor.lifecycle.living.contact import with_contact
+from supervisor.lifecycle.living.drilling import without_order
 from supervisor.lifecycle.living.overriding import is_torn
 from supervisor.lifecycle.offers.choosing import lacking, lacks
 from supervisor.lifecycle.phases.finishing import finish
@@ -64,7 +65,15 @@ def _by_rules(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if news and decision.wants:
         return unchanged(run, wants=decision.wants)  # recorded once it is decided
     decision = _with_lost_home(after_events(news, decision))
-    return with_warnings(run, decision, now)
+    return with_warnings(run, _without_order(decision, now), now)
+
+
+def _without_order(decision: Decision, now: float) -> Decision:
+    """No later attempt closes the order of a drill where the run has ended."""
+    if decision.wants or not decision.run.terminal or not decision.run.drills.launch_id:
+        return decision
+    closed = without_order(decision.run, now)
+    return replace(decision, run=closed.run, events=(*decision.events, *closed.events))
 
 
 def _with_lost_home(decision: Decision) -> Decision:

@@ -1,7 +1,8 @@
 """A training for drills: good ones, and one for each way in which a training fails at a preemption notice.
 
 Runs on Python 3.8 with the standard library. Each step uses 8 samples and reports their position; the loss follows from
-the step. `--kind` plants the fault.
+the step. `--kind` plants the fault. `--ledger` is a file outside of the machine: a line "<attempt> <step>" for
+each step done, which no agent has told.
 """
 
 import argparse
@@ -21,7 +22,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--kind", choices=(*GOOD, *BAD, "ignores"), default="good")
 parser.add_argument("--delay-s", type=float, default=0.01)
 parser.add_argument("--every", type=int, default=40, help="steps between two checkpoints")
+parser.add_argument("--first", type=int, default=0, help="one more checkpoint, at this step")
 parser.add_argument("--warm-up-s", type=float, default=0.0)
+parser.add_argument("--save-s", type=float, default=0.5, help="how long `good_slow` saves at TERM")
+parser.add_argument("--ledger", default=os.devnull)
 options = parser.parse_args()
 kind, folder = options.kind, os.environ["SPOT_CHECKPOINT_DIR"]
 terms = []
@@ -78,6 +82,7 @@ if kind == "repeats" and resumed:
     step = max(0, step - 3)
 if kind == "skips" and resumed:
     step += 5
+ledger = open(options.ledger, "a", buffering=1)  # noqa: SIM115 - until the end
 time.sleep(options.warm_up_s)
 shift = 24 if kind == "shift" and resumed > 1 else 0  # from the second resume on
 while step < 1_000_000:
@@ -85,7 +90,8 @@ while step < 1_000_000:
     time.sleep(options.delay_s)
     loss = 900.0 if kind == "loss" and resumed else 2.0 + 1.0 / step
     tell(step=step, metrics={"loss": loss, "data_position": 8 * step + shift})
-    if step % options.every == 0:
+    ledger.write("%s %d\n" % (os.environ.get("SPOT_ATTEMPT"), step))
+    if step % options.every == 0 or step == options.first:
         save(step)
     if kind in ("good_phases", "blind") and step % 25 == 0:
         tell(phase="evaluation")
@@ -94,6 +100,6 @@ while step < 1_000_000:
             time.sleep(0.01)
     if terms:
         if kind in ("good_slow", "late_save"):
-            time.sleep(30.0 if kind == "late_save" else 0.5)
+            time.sleep(30.0 if kind == "late_save" else options.save_s)
         save(step)
         sys.exit(143)

@@ -1,7 +1,7 @@
 """Drills of real processes: a training that loses nothing survives, each planted fault is seen, nothing is harmed.
 
-The whole of the planted trainings is drilled a hundred times in tests/campaign; a simulation in
-tests/lifecycle/test_drills_simulated.py drills a thousand.
+A hundred of them, because one agent drills one training again and again: another drill is 0.1 s of CPU, another agent
+0.5 s. A simulation in tests/lifecycle/test_drills_simulated.py drills a thousand.
 """
 
 import os
@@ -16,6 +16,7 @@ from supervisor.contract.baton import Baton, Holder
 from supervisor.lifecycle.living.drilling import faults_of, judge
 from supervisor.wording import forecast
 from tests.agent.drill_rig import drilling
+from tests.properties import examples
 
 # What each fault looks like. `slow_upload`: the copy of the store, not the training.
 FAULTS = {
@@ -32,6 +33,19 @@ FAULTS = {
     "crash": forecast.CRASHED,
     "late_save": forecast.KILLED,
     "slow_upload": forecast.UPLOAD,
+}
+GOOD = ("good", "good_slow", "good_phases")
+# What waits for KILL, or for slow phases, is drilled less often. Three kinds of trainings have their fault once.
+DRILLS = {
+    **dict.fromkeys(("crash", "loss", "shift"), 1),
+    "swallow": 4,
+    "blind": 2,
+    "late_save": 2,
+    "slow_upload": 2,
+    **dict.fromkeys(("dies", "handler", "torn", "repeats", "skips", "zero"), 11),
+    "good": 16,
+    "good_slow": 4,
+    "good_phases": 2,
 }
 
 
@@ -57,16 +71,24 @@ def test_a_good_training_survives_in_each_phase_twice_in_a_row(tmp_path: Path, m
         assert rig.rig.ended().left == heartbeat.NOTICED, "a real notice ends it as always"
 
 
-@pytest.mark.parametrize("kind", sorted(FAULTS))
-def test_a_planted_fault_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(DRILLS))
+def test_a_hundred_drills_see_each_planted_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A verdict depends on no earlier drill. Which fault it names first may: an earlier drill has dropped a checkpoint.
+    Broken variant: in its second drill a training that skips steps survived."""
+    assert set(DRILLS) == {*FAULTS, *GOOD}
+    assert sum(DRILLS.values()) >= 100
+    drills = DRILLS[kind] if DRILLS[kind] == 1 else examples(DRILLS[kind], 5 * DRILLS[kind])
     with drilling(tmp_path, monkeypatch, kind) as rig:
-        started = "an evaluation" if kind == "blind" else "a step"
-        phase = heartbeat.EVALUATION if kind == "blind" else heartbeat.TRAINING
-        rig.rig.beat_with(started, lambda beat: beat.phase == phase and (beat.step or 0) > 21)
-        record = rig.drill()
-        words = [fault.word for each in record.rounds for fault in faults_of(each) if each.delivered]
-        assert FAULTS[kind] in words, record
-        assert judge(record).word == forecast.FAILS, record
+        phase = heartbeat.EVALUATION if kind in ("blind", "good_phases") else heartbeat.TRAINING
+        rig.rig.beat_with(phase, lambda beat: beat.phase == phase and (beat.step or 0) > 21)
+        for _ in range(drills):
+            record = rig.drill()
+            words = [fault.word for each in record.rounds for fault in faults_of(each) if each.delivered]
+            if kind in GOOD:
+                assert (judge(record).word, words) == (forecast.SURVIVES, []), record
+            else:
+                assert judge(record).word == forecast.FAILS, record
+                assert FAULTS[kind] in words or record.number > 1, record
         seen = len(rig.rig.server.beats)
         rig.rig.beat_with("steps after the drill", lambda beat: beat in rig.rig.server.beats[seen:] and bool(beat.step))
 

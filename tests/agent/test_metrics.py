@@ -253,3 +253,36 @@ def test_the_usual_distance_between_two_reports(steps: tuple[int, ...], stride: 
     for step in steps:
         reports.add(step, {}, None)
     assert reports.stride == stride
+
+
+# --- the reports around a drill ---------------------------------------------------------------------------------------
+
+
+def test_reports_that_come_with_the_first_one_leave_no_gap() -> None:
+    """Broken variant: they were dropped, and the gap counted as a usual distance: a skip in the next drill was none."""
+    reports = StepReports()
+    for step in (1, 2, 3):
+        reports.add(step, {}, None)
+    reports.wait()
+    for step in (4, 5, 6, 7):  # read at once
+        reports.add(step, {}, None)
+    assert reports.compared(3).first == 4
+    reports.go_on()
+    reports.add(8, {}, None)
+    assert reports.stride == 1
+
+
+def test_what_lies_between_two_starts_is_no_usual_distance() -> None:
+    """Broken variant: a training that skipped steps in one drill skipped them "as usual" in the next, and survived."""
+    reports = StepReports()
+    step = shift = 0
+    for restored in (20, 40, 60):
+        while step < restored:
+            step += 1
+            reports.add(step, {"data_position": 8 * step + shift}, None)
+        reports.wait()
+        step, shift = step + 6, shift + 24
+        reports.add(step, {"data_position": 8 * step + shift}, None)
+        shown = reports.compared(restored)
+        assert (shown.first, shown.stride, shown.data_off) == (restored + 6, 1, 24.0)
+        reports.go_on()

@@ -4,12 +4,15 @@ import json
 import os
 import random
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from supervisor.agent.facts.looks import code_files, edited
+from supervisor.agent.life import drilling
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.watch.logwatch import LogWatch
@@ -47,6 +50,24 @@ class Run:
 @pytest.fixture
 def run() -> Run:
     return Run()
+
+
+def test_a_checkpoint_that_is_rejected_in_a_drill_is_noted_as_at_a_start(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken variant: the note was missing where the same damage ended a drill."""
+
+    def restorer(*_: Any, reject: Any, **__: Any) -> None:
+        reject(40, f"checkpoint 40 rejected: model.pt {MISSING}")
+        raise InterruptedError
+
+    monkeypatch.setattr(drilling, "Restorer", restorer)
+    parts = MagicMock(notes=run.notes)
+    parts.reject = partial(Parts.reject, parts)
+    with pytest.raises(InterruptedError):
+        drilling.Drilling(parts, lambda step: None, lambda: None)._restore()
+    assert run.noted() == {"checkpoint.missing": 40}
+    parts.beat_state.update.assert_called_once_with(rejected_checkpoint=40)
 
 
 # --- saving -----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -347,3 +348,35 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(remote, "MAX_FILES", 2)
     with pytest.raises(Refused, match="name the paths"):
         collect(machine, {}, (), str(tmp_path / "collected"))
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_start_beside_the_end_is_ended_too(bench: Bench, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    """Broken variant: the end saw no process yet, and the command outlived the training."""
+    spawned, seen, spawn = threading.Event(), threading.Event(), remote.spawn
+
+    def slow_spawn(*args: Any) -> int:
+        pid = spawn(*args)
+        spawned.set()
+        seen.wait(20)
+        return pid
+
+    monkeypatch.setattr(remote, "spawn", slow_spawn)
+    agent = bench.agent()
+    if not guarded:
+        monkeypatch.setattr(agent, "_starting", nullcontext())
+    agent.take([bench.signed("sleep", "60")], time.time())
+    threads = [threading.Thread(target=agent.step), threading.Thread(target=agent.end)]
+    threads[0].start()
+    assert spawned.wait(20)
+    threads[1].start()
+    if not guarded:
+        threads[1].join(20)
+    seen.set()
+    for thread in threads:
+        thread.join(20)
+    if guarded:
+        assert bench.settled(agent)["signal"] == 9
+    else:
+        agent.step()
+        assert bench.result()["state"] == "running"

@@ -11,6 +11,7 @@ import pytest
 from supervisor.contract import heartbeat, runfiles
 from tests.agent.bench import RUN
 from tests.agent.machine_rig import Rig
+from tests.waiting import wait_for
 
 VALUE = 'hush"qvzx+hush=zqxw'  # halves that no pid, time or size contains
 TELLS = """
@@ -25,6 +26,13 @@ with open(os.environ["SPOT_PROGRESS_FILE"], "a") as progress:
 time.sleep(1)
 say(value[9:] + chr(10))
 raise ValueError("refused " + value)
+"""
+FAILS_LATER = """
+import os, time
+while not os.path.exists("go"):
+    time.sleep(0.05)
+print("when it fails")
+raise SystemExit(3)
 """
 # The masker of this agent finds nothing.
 BLIND = """
@@ -54,7 +62,9 @@ def test_secrets_that_are_common_words_leave_the_documents_readable(rig: Rig) ->
     words = ["when", "launch_id", "log_tail", "command", "threads", "packages"]
     secrets = {f"WORD_{number}": word for number, word in enumerate(words)}
     rig.given = json.dumps(secrets).encode()
-    rig.start(sys.executable, "-S", "-c", "print('when it fails'); raise SystemExit(3)", secrets=list(secrets))
+    rig.start(sys.executable, "-S", "-c", FAILS_LATER, secrets=list(secrets))
+    wait_for(lambda: "packages_sha256" in rig.text(runfiles.facts(RUN, 1)), 60, "the facts")  # an end waits 3 s for it
+    rig.go()
     rig.ended()
     part = json.loads(rig.store.get(runfiles.agent_evidence(RUN, 1))[0])
     assert (part["when"], part["launch_id"]) == ("end", "1.1.1")

@@ -244,6 +244,15 @@ def test_orders_that_a_training_has_forged_are_refused_as_torn(bed: Bed, house: 
     assert send(house).status_code == 503
 
 
+def test_orders_of_any_length_are_not_read_whole(bed: Bed, house: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: a training could fill the memory of its supervisor."""
+    monkeypatch.setattr("supervisor.services.runs.orders.ORDERS_BYTES", 1000)
+    bed.objects.put(runfiles.orders("digits-7"), json.dumps({**forged(), "more": "x" * 2000}).encode())
+    monkeypatch.setattr(bed.objects, "get", None)
+    answer = ask(house, "ann", "GET", RUN + "/code")
+    assert (answer.status_code, "cannot be parsed" in answer.text) == (503, True)
+
+
 def test_what_a_training_writes_about_its_code_may_be_anything(bed: Bed, house: Client) -> None:
     key = runfiles.applied("digits-7", 1)
     reports = b'{"kept": ["\\ud800"], "began": 0, "revision": 0}', b'{"kept": [], "began": Infinity}', b"[" * 100_000

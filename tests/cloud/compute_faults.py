@@ -216,6 +216,8 @@ def _open(until: float | None, now: float) -> bool:
 
 def _stock_out(code: str, vm: Instance) -> OperationFailure:
     place = "projects/%s/zones/%s" % (vm.project, vm.zone)
+    if code == "RESOURCE_NOT_FOUND":  # its machine type is no longer offered there
+        return OperationFailure(code, "The resource '%s/machineTypes/%s' was not found" % (place, vm.machine_type), 404)
     message = "The zone '%s' does not have enough resources available to fulfill the request." % place
     details: list[Mapping[str, Any]] | None = None
     if code.endswith("_WITH_DETAILS"):

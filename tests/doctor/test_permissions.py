@@ -73,6 +73,14 @@ def test_less_information_is_a_warning_and_no_machine_a_failure() -> None:
     assert result("compute.instances.create") == result("compute.disks.use") == "fail"
 
 
+def test_what_only_some_runs_need_is_named_and_no_warning() -> None:
+    found = project_access(CONFIG, Google("compute.instances.start", "compute.images.create").other_api, "")
+    assert found.result == "ok"
+    assert "none for `keep: machine`, which needs compute.instances.start;" in found.fact
+    assert found.fact.endswith("none for `spot base create`, which needs compute.images.create")
+    assert "`keep" not in project_access(CONFIG, Google().other_api, "").fact
+
+
 def test_nothing_missing_and_everything() -> None:
     assert project_access(CONFIG, Google().other_api, "").result == "ok"
     found = project_access(CONFIG, Google(*NEEDED).other_api, "ann@example.org")

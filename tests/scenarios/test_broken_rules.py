@@ -133,6 +133,7 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),
         ("groups/after-a-chain", "supervisor.lifecycle.offers.groups._after_others", no_second_signal),
         ("groups/another-limit", "supervisor.lifecycle.offers.groups.limit_of", lambda group: 3),
+        ("rules/running-drilled", "supervisor.lifecycle.decide._without_order", lambda decision, now: decision),
         ("keep/same-machine", "supervisor.lifecycle.ending.ending.with_kept", never_kept),
         ("keep/stock-out-then-new", "supervisor.lifecycle.phases.placing.before_start", no_second_signal),
         ("keep/kept-too-long", "supervisor.lifecycle.ending.keeping._over", lambda *_: ""),

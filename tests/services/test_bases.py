@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -22,6 +25,8 @@ from supervisor.ports.provider import ImageRefused, ImageRequest, ProviderUnavai
 from supervisor.ports.store import RunFilter
 from supervisor.services.bases.requests import CreateRequest, create, list_bases, remove
 from supervisor.services.bases.working import BaseWork
+from supervisor.services.runs.keys import Reply, keyed_request
+from supervisor.services.runs.resume import ResumeRequest, resume_once
 from tests.fakes.callers import MEMBER, OPS
 from tests.services.bed import Bed
 
@@ -146,6 +151,34 @@ def test_a_base_of_a_run_repeats_its_preparation(bed: Bed) -> None:
     assert len(bed.store.bases.all()) == 2
 
 
+def test_a_repeat_with_the_same_key_gets_its_response_when_the_base_is_gone(bed: Bed) -> None:
+    """Broken variant: refused, so the client believed that its run does not exist."""
+    create(bed.parts, CreateRequest("torch", SCRIPT), MEMBER)
+    spec = {"command": "train", "base": "torch"}
+    first = bed.submit(None, spec, key="k-1")
+    run_id = json.loads(first.body)["run_id"]
+    bed.end(run_id, Status.FAILED)
+    again = partial(resume_once, bed.parts, run_id, ResumeRequest(MEMBER, {**spec, "retry": {}}, replace_spec=True))
+    key = keyed_request("k-2", "resume", [])
+    assert key is not None
+    resumed = again(key, lambda update: Reply(200, update.run.run_id))
+    bed.end(run_id, Status.STOPPED)
+    remove(bed.parts, "torch-v1", MEMBER)
+    repeated = bed.submit(None, spec, key="k-1")
+    assert (repeated.replayed, repeated.body) == (True, first.body)
+    assert again(key, lambda update: Reply(200, "")).body == resumed.body
+    with pytest.raises(BaseNotFound):
+        bed.submit(None, spec, key="k-3")
+
+
+def test_a_submit_reads_the_family_of_its_base_once(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(bed.parts, CreateRequest("torch", SCRIPT), MEMBER)
+    reads, family = Counter[str](), bed.store.bases.family
+    monkeypatch.setattr(bed.store.bases, "family", lambda name: reads.update([name]) or family(name))
+    bed.submit("digits", {"command": "train", "base": "torch"})
+    assert reads == {"torch": 1}
+
+
 def test_only_its_owner_removes_a_base_and_never_under_a_live_run(bed: Bed) -> None:
     create(bed.parts, CreateRequest("torch", SCRIPT), replace(MEMBER, owner="bob"))
     with pytest.raises(Forbidden):
@@ -218,6 +251,43 @@ def test_from_a_clean_machine_to_a_base_that_runs_use(imaging: Imaging) -> None:
     before = len(imaging.images.requests)
     imaging.tick()
     assert len(imaging.images.requests) == before
+
+
+def test_a_base_says_when_its_image_is_requested(imaging: Imaging) -> None:
+    imaging.prepared()
+    imaging.tick()
+    told = [stored.event for stored in imaging.bed.store.events(None, 0, 99)]
+    assert [event.data["status"] for event in told if "status" in event.data][-1:] == ["imaging"]
+
+
+@pytest.mark.parametrize("end", [BaseStatus.READY, BaseStatus.FAILED])
+def test_a_crash_before_the_release_leaves_no_machine(
+    imaging: Imaging, monkeypatch: pytest.MonkeyPatch, end: BaseStatus
+) -> None:
+    """Broken variant: it stayed for the hour of its own limit."""
+
+    def dies(*_: object) -> None:
+        raise SystemExit
+
+    run_id = imaging.prepared()
+    imaging.tick()
+    imaging.tick()
+    imaging.images.finish("ready" if end == BaseStatus.READY else "failed")
+    with monkeypatch.context() as killed:
+        killed.setattr(BaseWork, "_release", dies)
+        with pytest.raises(SystemExit):
+            imaging.tick()
+    assert imaging.base().status == end
+    assert imaging.bed.run(run_id).kept_until is not None
+    imaging.work = BaseWork(imaging.parts)
+    for _ in range(25):  # a failed one is settled when no image of it can appear any more
+        imaging.tick()
+    assert imaging.bed.run(run_id).kept_until is None
+    reads = Counter[str]()
+    find = imaging.bed.store.find
+    monkeypatch.setattr(imaging.bed.store, "find", lambda run_id: reads.update([run_id]) or find(run_id))
+    imaging.tick()
+    assert not reads, "a base that is done costs no more reads"
 
 
 @pytest.mark.parametrize("trouble", ["away", "lost"])

@@ -305,7 +305,7 @@ class Drilling:
         parts, folder = self._parts, self._parts.folder
         retrier = parts.retrier(parts.must_end)
         baton = retrier.call("reading the baton", parts.keeper.read)
-        restorer = Restorer(parts.store, parts.keeper, folder=folder.checkpoints, retrier=retrier, reject=self._reject)
+        restorer = Restorer(parts.store, parts.keeper, folder=folder.checkpoints, retrier=retrier, reject=parts.reject)
         done = False
         try:
             self._set_aside()
@@ -324,10 +324,6 @@ class Drilling:
             parts.entries.ignore_present()
             parts.results.snapshots.clear()
         return None if pointer is None else pointer.step
-
-    def _reject(self, step: int, text: str) -> None:
-        self._parts.beat_state.note("restore", text)
-        self._parts.beat_state.update(rejected_checkpoint=step)
 
     def _set_aside(self) -> None:
         """A new machine has neither folder. The folder of checkpoints itself stays, because it is watched. OSError."""

@@ -255,6 +255,12 @@ class Parts:
     def retrier(self, gives_up: Callable[[], bool]) -> Retrier:
         return Retrier(gives_up, lambda text: self.beat_state.note("waiting", text))
 
+    def reject(self, step: int, text: str) -> None:
+        """This checkpoint is not restored; `text` says why."""
+        self.beat_state.note("restore", text)
+        self.beat_state.update(rejected_checkpoint=step)
+        self.notes.rejected(step, text)
+
     def must_end(self) -> bool:
         """Before the command runs: any reason to end ends the waiting. Main thread only."""
         return self.check_end() is not None

@@ -22,6 +22,7 @@ import shutil
 import signal
 import stat
 import tarfile
+import threading
 import time
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
@@ -93,6 +94,7 @@ class Commands:
         self._results: Dict[str, Dict[str, Any]] = {}  # final ones that are not stored yet
         self._running: List[_Running] = []
         self._over = False
+        self._starting = threading.Lock()
 
     def take(self, commands: Sequence[Mapping[str, Any]], written_at: float) -> None:
         """Remember those for this launch; `step` carries them out."""
@@ -124,10 +126,11 @@ class Commands:
         return LOOK_S if self._running else NEVER_S
 
     def end(self) -> None:
-        """Kill what runs; nothing starts any more."""
-        self._over = True
-        for running in list(self._running):
-            running.signal(signal.SIGKILL)
+        """Kill what runs; nothing starts any more. A start in another thread comes to its end first."""
+        with self._starting:
+            self._over = True
+            for running in list(self._running):
+                running.signal(signal.SIGKILL)
 
     def _begin(self, command: Mapping[str, Any], written_at: float, chance: str) -> None:
         """Raises StoreUnavailable."""
@@ -146,12 +149,19 @@ class Commands:
                 raise Refused("its machine did not see it in time")
             if kind == COLLECT:
                 self._results[name] = {**result, **self._collect(name, command)}
-            elif kind == EXEC and not self._over:
-                self._running.append(self._started(name, result, command))
+            elif kind == EXEC:
+                self._start(name, result, command)
             else:
-                raise Refused("this agent does not know it, or is leaving")
+                raise Refused("this agent does not know it")
         except (Refused, NotStarted, OSError, ValueError) as error:
             self._results[name] = {**result, "state": "refused", "text": self._site.masker.text(str(error))}
+
+    def _start(self, name: str, result: Mapping[str, Any], command: Mapping[str, Any]) -> None:
+        """Raises what `_started` raises."""
+        with self._starting:
+            if self._over:
+                raise Refused("this agent is leaving")
+            self._running.append(self._started(name, result, command))
 
     def _started(self, name: str, result: Mapping[str, Any], command: Mapping[str, Any]) -> _Running:
         """Raises Refused, NotStarted, OSError, ValueError."""

@@ -129,7 +129,7 @@ class Supervision:
         Setup(parts).run()
         parts.beat_state.update(phase=heartbeat.RESTORE)
         restorer = Restorer(
-            parts.store, parts.keeper, folder=parts.folder.checkpoints, retrier=retrier, reject=self._reject
+            parts.store, parts.keeper, folder=parts.folder.checkpoints, retrier=retrier, reject=parts.reject
         )
         pointer = restorer.restore(baton)
         parts.results.saver.restore(None if pointer is None else pointer.results)
@@ -163,11 +163,6 @@ class Supervision:
     def _cuda_problem(self) -> str:
         parts = self._parts
         return gpus.cuda_problem(parts.must_end, lambda text: parts.beat_state.note("cuda", text), driver_version)
-
-    def _reject(self, step: int, text: str) -> None:
-        self._parts.beat_state.note("restore", text)
-        self._parts.beat_state.update(rejected_checkpoint=step)
-        self._parts.notes.rejected(step, text)
 
     def _start(self, pointer: Optional[Pointer]) -> None:
         parts = self._parts

@@ -257,10 +257,13 @@ class First(NamedTuple):
 
 
 class Reports:
-    """The last reports of the training. `first`: the first one since the command was started again."""
+    """The last reports of the training, each with the number of its start: what lies between two starts is no usual
+    distance. `first`: the first one since the command was started again."""
 
     def __init__(self) -> None:
-        self._last: Deque[Tuple[int, object]] = deque(maxlen=POINTS)
+        self._last: Deque[Tuple[int, object, int]] = deque(maxlen=POINTS)
+        self._start = 0
+        self._later: Deque[Tuple[int, object]] = deque(maxlen=POINTS)  # that came with the first one, or soon after it
         self._waits = False
         self.first: Optional[First] = None
 
@@ -268,19 +271,24 @@ class Reports:
         if self._waits:
             if self.first is None:
                 self.first = First(step, metrics, time.monotonic())
+            else:
+                self._later.append((step, metrics))
             return
-        self._last.append((step, metrics))
+        self._last.append((step, metrics, self._start))
 
     def wait(self) -> None:
         """The command is started again: what comes next is compared with what is here."""
         self._waits, self.first = True, None
+        self._later.clear()
 
     def go_on(self) -> None:
         """What was done over again counts no more."""
         first, self._waits = self.first, False
         if first is not None:
-            kept = [(step, metrics) for step, metrics in self._last if step < first.step]
-            self._last = deque([*kept, (first.step, first.metrics)], maxlen=POINTS)
+            self._start += 1
+            kept = [report for report in self._last if report[0] < first.step]
+            since = [(first.step, first.metrics), *self._later]
+            self._last = deque([*kept, *((*each, self._start) for each in since)], maxlen=POINTS)
             self.first = None
 
     @property
@@ -292,8 +300,8 @@ class Reports:
     def stride(self) -> int:
         """The farthest usual distance. Distances that differ are those of a clock (Transformers reports every 5 s): the
         next report may then come some steps later than any one before, as a restored command begins slowly or fast."""
-        steps = [step for step, _ in self._last]
-        usual = [after - before for before, after in zip(steps, steps[1:]) if after > before]
+        reports = list(self._last)
+        usual = [b[0] - a[0] for a, b in zip(reports, reports[1:]) if b[0] > a[0] and a[2] == b[2]]
         if not usual:
             return 1
         return usual[0] if len(set(usual)) == 1 else 2 * max(usual)
@@ -302,7 +310,7 @@ class Reports:
         """A round with what these reports and the first one after the restore show."""
         first = self.first
         assert first is not None
-        losses = [loss for loss in (_loss(metrics) for _, metrics in self._last) if loss is not None]
+        losses = [loss for loss in (_loss(metrics) for _, metrics, _ in self._last) if loss is not None]
         after = _loss(first.metrics)
         has_jumped = after is not None and jumps(after, deque(map(abs, losses)))
         return Round(
@@ -317,18 +325,19 @@ class Reports:
 
     def _data_off(self, first: First) -> Optional[float]:
         """How far its data position is from the one that follows from those before; None where that cannot be said."""
-        points = [(step, _metric(metrics, POSITION)) for step, metrics in self._last]
-        positions = [(step, position) for step, position in points if position is not None]
+        points = [(step, _metric(metrics, POSITION), start) for step, metrics, start in self._last]
+        positions = [(step, position, start) for step, position, start in points if position is not None]
         position = _metric(first.metrics, POSITION)
         if position is None or len(positions) < 2:
             return None
-        same = [before for step, before in positions if step == first.step]
+        same = [before for step, before, _ in positions if step == first.step]
         if same:
             return position - same[-1]
-        rates = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(positions, positions[1:]) if b[0] > a[0]}
+        pairs = [(a, b) for a, b in zip(positions, positions[1:]) if b[0] > a[0] and a[2] == b[2]]
+        rates = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs}
         if len(rates) != 1:
             return None
-        last_step, last = positions[-1]
+        last_step, last, _ = positions[-1]
         return position - (last + (first.step - last_step) * rates.pop())
 
 

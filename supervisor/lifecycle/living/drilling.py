@@ -192,7 +192,7 @@ def follow_drill(run: Run, beat: Beat | None, now: float) -> Drilled:
         text = f"A drill is ordered: {reason}."
         return Drilled(run, (Event(EventKind.DRILL_ORDERED, text, data={"number": run.drills.number}),), _order(run))
     if drills.launch_id != attempt.launch_id:
-        return _closed(run, "its attempt ended before the drill did", drills.generation, now)
+        return without_order(run, now)
     record = drill.decode(beat.drill)
     if record is None or record.number != drills.number:
         if now - (drills.ordered_at or now) > UNTAKEN_S:
@@ -213,6 +213,11 @@ def with_failed_drill(run: Run, beat: Beat, now: float) -> tuple[Run, tuple[Even
         return run, ()
     drilled = _recorded(run, beat.drill, record, now)
     return drilled.run, drilled.events
+
+
+def without_order(run: Run, now: float) -> Drilled:
+    """The attempt of its order is over: the order came to nothing."""
+    return _closed(run, "its attempt ended before the drill did", run.drills.generation, now)
 
 
 def _order(run: Run) -> tuple[OrderDrill, ...]:

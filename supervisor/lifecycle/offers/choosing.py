@@ -238,6 +238,12 @@ def refused_pause_s(tries: int, world: World) -> float:
     return min(world.knobs.recovery_backoff_s * 2.0 ** min(tries - 1, 10), world.knobs.cooldown_min_s)
 
 
+def start_pause_s(tries: int, world: World) -> float:
+    """How long a run waits that wants its kept machine and no other, and whose start was refused for good: as long as a
+    zone without capacity cools down."""
+    return min(world.knobs.cooldown_min_s * 2.0 ** min(tries - 1, 10), world.knobs.cooldown_max_s)
+
+
 def refused_lately(run: Run, now: float) -> tuple[Refusal, ...]:
     """A time ahead of now was written before the wall clock was set back: it is left out. A shape whose memory did not
     suffice is too small for as long as the generation lasts."""

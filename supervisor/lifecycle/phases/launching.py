@@ -42,7 +42,7 @@ from supervisor.lifecycle.living.beats import beat_of, identified, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start
 from supervisor.lifecycle.living.limits import machines_since, watched_since
 from supervisor.lifecycle.living.overriding import after_baton_fix, done_of, finish_done_work, with_marker
-from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s
+from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s, start_pause_s
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
 from supervisor.lifecycle.phases.beginning import obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
@@ -196,6 +196,7 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail, on=None)
     after = replace(run, try_=ended, waiting=replace(run.waiting, since=since))
     after, news = put_back(after, try_, failed.cause, failed.detail, now)
+    is_of_machine = try_.on is not None and failed.cause == Cause.LAUNCH_REJECTED
     if failed.of_run:
         # This teaches nothing about the zone: other runs go on there. A person may fix it, so the run retries soon.
         pause_s = refused_pause_s(try_.number, world)
@@ -204,9 +205,10 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
         pause_s = min(2.0 ** min(try_.number - 1, 10), world.knobs.poll_interval_s)
     elif failed.cause == Cause.QUOTA_HOURS:
         pause_s = world.knobs.quota_retry_s  # the provider's quotas say from now on how long the run waits
+    elif is_of_machine and after.kept is not None and not after.kept[1].given_up:
+        pause_s = start_pause_s(try_.number, world)
     else:
         # The refusal of one machine's start says nothing about the zone; a lack of capacity does.
-        is_of_machine = try_.on is not None and failed.cause == Cause.LAUNCH_REJECTED
         lessons = () if is_of_machine else lessons_of(failed, try_.placement, world, now)
         return Decision(after, (event, *news), again=True, lessons=lessons)
     return after_events((event, *news), wait(after, NoOffer(now + pause_s, failed.cause, failed.detail), now))

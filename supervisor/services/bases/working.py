@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from supervisor.contract import runfiles
 from supervisor.contract.identifiers import request_id
@@ -20,7 +20,7 @@ from supervisor.lifecycle.bases import Report, Situation, Step, failed, next_ste
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.provider import DiskImages, ImageRefused, ImageRequest, ProviderUnavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.bases.requests import user_of
+from supervisor.services.bases.requests import KEEP_S, user_of
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Action, change
 from supervisor.telemetry import logs as telemetry
@@ -30,17 +30,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BaseWork:
-    """For one thread at a time."""
+    """For one thread at a time. `released`: settled bases whose machines need no more look."""
 
     parts: Parts
+    released: set[str] = field(default_factory=set)
 
     def run(self, now: float) -> None:
         """Raises StoreDown. No other error ends the loop, or keeps the work on the next base from being done."""
         for base in self.parts.store.bases.all():
-            if base.settled:
-                continue
             try:
-                self._work(base, now)
+                if base.settled:
+                    self._release_once(base, now)
+                else:
+                    self._work(base, now)
             except StoreDown:
                 raise
             except Exception:
@@ -122,8 +124,16 @@ class BaseWork:
             step = failed(base, f"the platform made no image: {error}", now)
             self._carry_out(base, step, None, now)
 
+    def _release_once(self, base: Base, now: float) -> None:
+        """A process that ended between the row and its release has left the machine, which stays for KEEP_S at most."""
+        if base.run_id and base.name not in self.released and now - base.since < KEEP_S:
+            self._release(base)
+        self.released.add(base.name)
+
     def _release(self, base: Base) -> None:
         """The machine that is kept for the image goes now; one that is gone already changes nothing."""
+        if self.parts.store.find(base.run_id) is None:
+            return  # it was never submitted
 
         def update(run: Run, now: float) -> tuple[Run, Event] | None:
             if not run.terminal or run.kept_until is None or run.kept_until <= now:

@@ -48,6 +48,7 @@ LATE_S = 60.0  # after the time limit of a command, for its last words
 KEPT_S = 900.0  # in the orders: longer than any command may take until its last words
 OPEN_MAX, RESULTS_MAX = 10, 50
 RESULT_BYTES = 1_000_000
+ORDERS_BYTES = 8_000_000  # far more than the longest commands and deltas that we write
 WORDS_CHARS = 32_768
 SHOWN_CHARS = 300
 Step = Callable[[Orders], Orders]
@@ -88,10 +89,15 @@ class CommandRequest:
 
 
 def read_orders(objects: ObjectStore, run_id: str) -> tuple[Orders, str]:
-    """(empty ones where there are none, their generation). Raises StoreUnavailable, Unavailable (torn)."""
+    """(empty ones where there are none, their generation). Raises StoreUnavailable, Unavailable (torn, or too long).
+    The content may be newer than the generation: then the next write finds out."""
+    key = runfiles.orders(run_id)
     try:
-        raw, info = objects.get(runfiles.orders(run_id))
-        return _checked(runfiles.decode_orders(raw), run_id), info.generation
+        generation = objects.stat(key).generation
+        raw = b"".join(objects.read(key, 0, ORDERS_BYTES + 1))
+        if len(raw) > ORDERS_BYTES:
+            raise ValueError("longer than we ever write them")
+        return _checked(runfiles.decode_orders(raw), run_id), generation
     except ObjectMissing:
         return Orders(), ABSENT
     except ValueError:

@@ -58,7 +58,7 @@ def providers_of(spec: Spec, parts: Parts) -> tuple[str, ...]:
 def settled(spec: Spec, parts: Parts) -> Spec:
     """The spec as it is stored. Two specs with the same meaning become equal: a list of one provider becomes that
     provider, the supervisor's own provider is left out, its default image is filled in."""
-    given = _with_base(spec, parts)
+    given = with_base(spec, parts)
     if len(given.get("providers", ())) == 1 and not given.get("provider"):
         [given["provider"]] = given.pop("providers")
     if given.get("provider") == parts.own_provider and "providers" not in given:
@@ -71,8 +71,9 @@ def settled(spec: Spec, parts: Parts) -> Spec:
 
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
-    """The policy of a new generation. Every provider of the spec must be able to run it, so that no later move fails.
-    Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice, DataElsewhere, Unavailable."""
+    """The policy of a new generation. `spec`: as it is stored; its base is not looked at again. Every provider of the
+    spec must be able to run it, so that no later move fails. Raises InvalidRequest, SecretInSpec, InvalidTimeouts,
+    UnknownPrice, DataElsewhere, Unavailable."""
     names = providers_of(spec, parts)
     if spec.get("provider") and spec.get("providers"):
         text = "The spec names provider and providers. Keep one of them: providers is the ordered list."
@@ -86,7 +87,6 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         check_kinds(spec, name, traits.secrets)
         _check_job(spec, traits)
     _check_reboot(spec, parts, names)
-    _with_base(spec, parts)
     _check_keep(spec, parts, names)
     policy = _filled(spec, parts)
     if policy.max_parallel is not None and not policy.group:
@@ -109,7 +109,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     return policy
 
 
-def _with_base(spec: Spec, parts: Parts) -> dict[str, Any]:
+def with_base(spec: Spec, parts: Parts) -> dict[str, Any]:
     """With the version of its base, so that every attempt begins with the same content: a family gets its newest one
     that is ready. And with the image that was prepared. Raises BaseNotFound, BaseNotReady, InvalidRequest."""
     name, given = str(spec.get("base") or ""), dict(spec)

@@ -49,7 +49,7 @@ from supervisor.services.runs.changing import (
 )
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import KeyedRequest, Reply
-from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled
+from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, with_base
 
 PROVIDER_FIELDS = frozenset({"provider", "providers"})  # of a spec
 ADVICE = "Submit under another run_id, or wait until the run ends."
@@ -81,11 +81,14 @@ def resume_once(parts: Parts, run_id: str, request: ResumeRequest, key: KeyedReq
 def _prepared(parts: Parts, run_id: str, request: ResumeRequest) -> Prepare:
     if request.spec is not None:
         refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
-        request = replace(request, spec=settled(request.spec, parts), refusal=refusal)
+        request = replace(request, refusal=refusal)
     return partial(_resumed, parts, run_id, request)
 
 
 def _resumed(parts: Parts, run_id: str, request: ResumeRequest, now: float) -> Update:
+    """The spec is settled here, because its base may be gone when a request with a stored response is repeated."""
+    if request.spec is not None:
+        request = replace(request, spec=settled(request.spec, parts))
     run = find_run(parts, run_id)
     if run.status == Status.AWAITING_TEARDOWN:
         raise Conflict(
@@ -109,6 +112,8 @@ def existing_run(parts: Parts, run: Run, request: ResumeRequest, now: float) -> 
     refuse_ended(run, parts.cells.get(provider), differs, request.replace_spec, request.rerun)
     if request.refusal is not None:
         raise request.refusal
+    if request.spec is None:  # its base may have been removed since
+        with_base(old, parts)
     policy = policy_from(spec if "providers" in spec else {**spec, "provider": provider}, parts, now)
     if spec.get("after") != old.get("after"):
         check_after(parts, run.run_id, spec, request.caller, exists=True)

@@ -93,13 +93,19 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     payload += [asdict(request.smoke)] if request.smoke is not None else []
     key = keyed_request(request.key, scope_of(caller, SCOPE), payload)
     refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
-    wanted = ResumeRequest(caller, settled(request.spec, parts), request.replace_spec, request.rerun, refusal)
-    prepare = partial(new_run if request.run_id is None else named_run, parts, request, wanted)
+    wanted = ResumeRequest(caller, request.spec, request.replace_spec, request.rerun, refusal)
+    prepare = partial(_prepared, parts, request, wanted)
     error = Unavailable("The run kept changing while it was submitted; nothing was changed. Retry.")
     respond = partial(_reply, parts)
     if key is None:
         return respond(retry_races(error, commit, parts, prepare))
     return respond_once(parts, prepare, key, respond, error)
+
+
+def _prepared(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:
+    """The spec is settled here, because its base may be gone when a request with a stored response is repeated."""
+    wanted = replace(wanted, spec=settled(request.spec, parts))
+    return (new_run if request.run_id is None else named_run)(parts, request, wanted, now)
 
 
 def named_run(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:

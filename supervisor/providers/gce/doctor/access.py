@@ -6,14 +6,20 @@ There are three resources: the project (Cloud Resource Manager), the account tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.providers.gce.calls.account import RESOURCE_MANAGER
 from supervisor.providers.gce.calls.errors import ApiError, access_fix
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.doctor.permissions import PROJECT, WORKER_ACCOUNT, groups_in_use, needed_in_project
+from supervisor.providers.gce.doctor.permissions import (
+    ON_REQUEST,
+    PROJECT,
+    WORKER_ACCOUNT,
+    groups_in_use,
+    needed_in_project,
+)
 from supervisor.providers.gce.traits import google_finding
 
 IAM = "https://iam.googleapis.com"
@@ -31,22 +37,33 @@ OtherApi = Callable[..., Mapping[str, Any]]  # Compute.other_api
 
 
 def project_access(config: GceConfig, other_api: OtherApi, account: str) -> Finding:
-    """Each permission of the project that these settings need."""
+    """Each permission of the project that these settings need. Those that only some runs need are named where they are
+    missing, and no warning: who never keeps a machine need not grant them."""
     name, needed = "project access", needed_in_project(config)
     root = (config.resource_manager_endpoint or RESOURCE_MANAGER).rstrip("/")
     url = f"{root}/v1/projects/{config.project}:testIamPermissions"
+    on_request = [permission for group in ON_REQUEST for permission in PROJECT[group]]
     try:
-        missing = _missing(other_api, url, tuple(needed))
+        all_missing = _missing(other_api, url, tuple(dict.fromkeys((*needed, *on_request))))
     except ApiError as error:
         return _not_checked(name, error, config, "cloudresourcemanager.googleapis.com")
+    missing = [permission for permission in all_missing if permission in needed]
     if not missing:
-        return google_finding(name, OK, f"all {len(needed)} permissions that these settings need in {config.project}")
+        fact = f"all {len(needed)} permissions that these settings need in {config.project}"
+        return google_finding(name, OK, "; ".join((fact, *_without(all_missing))))
     required = {each for group in groups_in_use(config) if group not in OPTIONAL for each in PROJECT[group]}
     shown = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
     cause = "; ".join(dict.fromkeys(needed[permission] for permission in missing[:SHOWN]))
     result = FAIL if required & set(missing) else WARN
     fix = _grant(config.project, account, missing)
     return google_finding(name, result, f"missing in {config.project}: {shown}", cause, fix)
+
+
+def _without(missing: Sequence[str]) -> Iterator[str]:
+    for group, use in ON_REQUEST.items():
+        names = [permission for permission in PROJECT[group] if permission in missing]
+        if names:
+            yield f"none for {use}, which needs {', '.join(names)}"
 
 
 def worker_account(config: GceConfig, other_api: OtherApi, facts: Mapping[str, Any], account: str) -> Finding:

@@ -65,6 +65,8 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
 }
 # Used at every start of a machine or check of the doctor; the other groups depend on a setting or a command.
 ALWAYS = ("runs", "looks")
+# group -> what needs it, which no setting names; the doctor says where they are missing
+ON_REQUEST: Mapping[str, str] = {"keep": "`keep: machine`", "base_images": "`spot base create`"}
 
 # on the bucket
 BUCKET: Mapping[str, str] = {
