@@ -58,8 +58,12 @@ def encode(points: Iterable[RecentPoint]) -> str:
     """At most MAX_RECENT_BYTES, all ASCII; "" without points."""
     newest = list(points)[-MAX_POINTS:]
     names = list(newest[-1].metrics) if newest else []
-    texts = [_text(newest, names[:kept]) for kept in (*FEWER_METRICS, 0)]
-    return next((text for text in texts if len(text) <= MAX_RECENT_BYTES), texts[-1])
+    text = ""
+    for kept in (*FEWER_METRICS, 0):
+        text = _text(newest, names[:kept])
+        if len(text) <= MAX_RECENT_BYTES:
+            break
+    return text
 
 
 def _text(points: List[RecentPoint], names: List[str]) -> str:

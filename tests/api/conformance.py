@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import schemathesis
@@ -115,9 +116,15 @@ def app_of(services: Services) -> ASGIApp:
     return create_app(services)
 
 
+@cache
+def whole_document() -> str:
+    """Built once in a process: it takes as long as the requests of ten operations."""
+    return document(create_app(None))
+
+
 def _document(operations: Sequence[str]) -> Json:
     """The whole, or what it says of these operations."""
-    told: Json = json.loads(document(create_app(None)))
+    told: Json = json.loads(whole_document())
     for methods in told["paths"].values():
         for method in [one for one, told in methods.items() if operations and told["operationId"] not in operations]:
             del methods[method]

@@ -59,6 +59,7 @@ from tests.fakes.secrets import KeptSecrets
 CLOUD = GceConfig(project="project-one", zones=(), shapes={}, store_url="gs://bucket-one/runs")
 PRICES = (0.10, 0.30)
 OFF_PRICE = 0.01  # of the disks of a machine that is switched off
+LASTING = (MachineState.UP, MachineState.ENDED)  # they change when somebody does something, and not by time
 NO_ROOM_TAKEN = (MachineState.ENDED, MachineState.ASKED)
 
 
@@ -322,6 +323,8 @@ class FakeProvider(Misfortunes, KeptSecrets):
         own = self._machines.get(name)
         if own is None:
             return None
+        if own.gone_at is None and own.taken_at is None and own.machine.state in LASTING:
+            return own.machine
         now = self._clock.now()
         if own.gone_at is not None and now >= own.gone_at:
             del self._machines[name]

@@ -16,7 +16,7 @@ from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.offers.pinning import _purpose
 from tests.lifecycle.strategies import NOW, Situation
-from tests.lifecycle.test_decide_properties import Decide, check, fails, settle
+from tests.lifecycle.test_decide_properties import Decide, check, fails, settle, where_a_machine_is_due
 
 
 def new_launches(run: Run, decision: Decision) -> list[Launch]:
@@ -71,7 +71,7 @@ def unread_zones_are_empty(run: Run, obs: Observation, world: World, now: float)
 
 def test_nothing_is_started_in_a_zone_that_cannot_be_read() -> None:
     check(nothing_starts_unseen, decide, *PLACING)
-    fails(nothing_starts_unseen, unread_zones_are_empty, Status.PENDING)
+    fails(nothing_starts_unseen, unread_zones_are_empty, Status.PENDING, where=where_a_machine_is_due)
 
 
 # --- the image is known before a machine is rented -------------------------------------------------------------------
@@ -92,4 +92,4 @@ def images_are_not_pinned(run: Run, obs: Observation, world: World, now: float) 
 
 def test_no_machine_is_rented_before_its_image_is_known() -> None:
     check(image_comes_first, decide, *PLACING)
-    fails(image_comes_first, images_are_not_pinned, Status.PENDING)
+    fails(image_comes_first, images_are_not_pinned, Status.PENDING, where=where_a_machine_is_due)

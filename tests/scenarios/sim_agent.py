@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from supervisor.agent.store.access import left_reason
 from supervisor.contract import baton as rules
@@ -24,6 +25,8 @@ from tests.scenarios.sim_plan import NEVER, RETRY_S, Plan, Reach
 
 BEFORE_TRAINING = ("booting", "claiming", "restoring")
 LEAVING = ("saving", "finishing", "over")
+
+_encoded = lru_cache(maxsize=1000)(signs.encode)  # most beats say the same
 
 
 @dataclass
@@ -116,7 +119,7 @@ class SimAgent:
         notes: tuple[tuple[str, float], ...] = ()
         if self.plan.ignores and self.restored and self.step_from:
             notes = (("checkpoint.opened", 0), ("step.first_after_restore", 1), ("step.from", self.step_from))
-        return signs.encode(
+        return _encoded(
             Signs(hang=hang, moves=self.moves, repaired=self.repaired, metrics=self.odd, notes=notes, slow=self.slow)
         )
 
