@@ -20,6 +20,8 @@ ALLOWED = {
     "objectstores/relay.py": "the copy of a stop marker on a host; else hands on to the store",
     "host/stays.py": "is a store: for the supervisor, on a host",
     "services/bases/working.py": "images of bases, no objects",
+    "services/access/claims.py": "claims of launches that are released, and of a run that is purged",
+    "api/routes/door.py": "what an agent deletes of its own run",
     "services/runs/purge.py": "everything of a run, for a person",
     "services/doctor/state.py": "the object that it has just written to see whether it can",
     "services/runs/synced.py": "deltas of a run's code that were merged into one",
