@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
-from supervisor.ports.claims import Claims, HandsOver
-from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.ports.provider import ProviderUnavailable, SecretRefused
+from supervisor.ports.claims import Claims, Handover, HandsOver
+from supervisor.ports.objectstore import ObjectInfo, StoreUnavailable
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable, SecretRefused
 from supervisor.services.access.claims import ClaimBook
 from supervisor.services.runs.purge import purge
 from tests.fakes.callers import OPS
@@ -81,6 +82,7 @@ def test_another_notebook_is_refused_and_the_same_one_may_repeat(door: DoorBed) 
     door.bed.clock.advance(30.0)
     refused = door.claim(ticket, OTHER)
     assert (refused.status_code, refused.json()["code"]) == (409, "TICKET_USED")
+    assert door.provider.calls["hand_over"] == 1, "nothing is done for the other one"
     again = door.claim(ticket, session={"platform": "paper", "id": "session-2"})
     assert again.status_code == 200
     assert again.json()["job"] == first.json()["job"]
@@ -89,11 +91,13 @@ def test_another_notebook_is_refused_and_the_same_one_may_repeat(door: DoorBed) 
     assert claim.seen_at == claim.at + 30.0
 
 
-def test_of_two_tabs_at_once_one_wins(door: DoorBed) -> None:
+def two_tabs(door: DoorBed) -> dict[str, httpx.Response]:
+    """Claimant -> response; both have seen that nobody was there before."""
     ticket, both = door.ticket(door.launching()), threading.Barrier(2)
-    hand_over, answers = door.provider.hand_over, {}
+    hand_over = door.provider.hand_over
+    answers: dict[str, httpx.Response] = {}
 
-    def together(request: Any) -> Any:
+    def together(request: LaunchRequest) -> Handover:
         handover = hand_over(request)
         both.wait(20)
         return handover
@@ -108,9 +112,25 @@ def test_of_two_tabs_at_once_one_wins(door: DoorBed) -> None:
         thread.start()
     for thread in tabs:
         thread.join(30)
+    return answers
+
+
+def test_of_two_tabs_at_once_one_wins(door: DoorBed) -> None:
+    answers = two_tabs(door)
     assert sorted(answer.status_code for answer in answers.values()) == [200, 409]
     [claim] = door.book.all().values()
     assert answers[claim.claimant].status_code == 200
+
+
+def test_a_claim_without_a_condition_is_caught(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: both tabs would train."""
+    put = door.bed.objects.put
+
+    def careless(key: str, data: bytes, if_generation: str | None = None, metadata: Any = None) -> ObjectInfo:
+        return put(key, data, None, metadata)
+
+    monkeypatch.setattr(door.bed.objects, "put", careless)
+    assert [answer.status_code for answer in two_tabs(door).values()] == [200, 200]
 
 
 def test_a_kill_between_claim_and_answer_leaves_the_claim_to_its_notebook(door: DoorBed) -> None:
@@ -119,16 +139,6 @@ def test_a_kill_between_claim_and_answer_leaves_the_claim_to_its_notebook(door: 
     assert door.claim(ticket).status_code == 503
     assert door.claim(ticket, OTHER).json()["code"] == "TICKET_USED"
     assert door.claim(ticket).status_code == 200
-
-
-def test_a_claim_without_a_condition_is_caught(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broken variant: both tabs would train."""
-    put = door.bed.objects.put
-    monkeypatch.setattr(
-        door.bed.objects, "put", lambda key, data, if_generation=None, metadata=None: put(key, data, None, metadata)
-    )
-    ticket = door.ticket(door.launching())
-    assert [door.claim(ticket, each).status_code for each in (ME, OTHER)] == [200, 200]
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

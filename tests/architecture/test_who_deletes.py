@@ -1,5 +1,5 @@
 """A run's files are deleted by two alone: the agent (what the baton does not name) and a person's purge. Where an agent
-works in a folder on its host, the mirror follows its deletions.
+works in a folder on its host, the mirror follows its deletions; where it works with a pass, the door carries them out.
 
 Found by reading the code: every call of a method named `delete`, but for database statements and routes.
 """

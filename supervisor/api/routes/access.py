@@ -20,6 +20,7 @@ from supervisor.domain.errors import DeliveryNotFound
 from supervisor.ports.notifier import GIVEN_UP
 from supervisor.services.access import tokens
 from supervisor.services.access.claims import ClaimAnswer
+from supervisor.services.access.passes import read_ticket
 from supervisor.services.access.tokens import TokenList, TokenMade, TokenRequest, TokenShown
 from supervisor.services.webhooks import deliveries, webhooks
 from supervisor.services.webhooks.deliveries import DeliveryList, Replayed
@@ -164,13 +165,16 @@ async def _own(action: Callable[..., Result], request: Request, *values: object)
     "POST /v1/claims",
     None,
     {200: ClaimAnswer},
-    refuses="TICKET_REFUSED TICKET_EXPIRED TICKET_USED LAUNCH_OVER HANDOVER_REFUSED NOT_FOUND",
+    refuses="TICKET_REFUSED TICKET_EXPIRED TICKET_USED LAUNCH_OVER HANDOVER_REFUSED NOT_FOUND STORE_UNAVAILABLE",
     sends=("Cache-Control",),
 )
 async def claim_job(request: Request, body: bodies.ClaimBody) -> Response:
     """Exchange a ticket for the job of its launch, its secrets, and a pass for the objects of its run. The same
     claimant may repeat it."""
-    answer = await in_slow_thread(door_of(request).claim, body.ticket, body.claimant, body.session)
+    door = door_of(request)
+    read_ticket(door.book.signer, body.ticket, door.parts.clock.now())  # else it takes nobody's place
+    with transfers_of(request).transfer("claims"):
+        answer = await in_door_thread(door.claim, body.ticket, body.claimant, body.session)
     return json_response(answer, 200, NOT_STORED)
 
 

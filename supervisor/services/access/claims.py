@@ -113,6 +113,12 @@ class ClaimBook:
             if len(self._seen) > SEEN_KEPT:
                 self._seen.popitem(last=False)
 
+    def refuse_others(self, grant: Grant, claimant: str) -> None:
+        """Before anything is done for a claim: everybody who sees the notebook has its ticket. Raises TicketUsed,
+        StoreUnavailable."""
+        if self._holder(grant) not in (None, claimant):
+            raise _used(grant)
+
     def take(self, grant: Grant, claimant: str, session: Mapping[str, str]) -> None:
         """The launch is this claimant's. Raises TicketUsed, StoreUnavailable."""
         key = self._key(grant.run_id, grant.launch_id)
@@ -122,9 +128,8 @@ class ClaimBook:
         try:
             self.objects.put(key, text.encode(), if_generation=ABSENT, metadata={FIELD: text})
         except PreconditionFailed:
-            if self._holder(key) != claimant:
-                used = "Another notebook has claimed this launch. Only one may train: close this one."
-                raise TicketUsed(used, {"run_id": grant.run_id, "launch_id": grant.launch_id}) from None
+            if self._holder(grant) != claimant:
+                raise _used(grant) from None
         else:
             self._forget_oldest(grant.run_id)
         self.saw(grant)
@@ -138,11 +143,13 @@ class ClaimBook:
         for page in self.objects.pages(runfiles.claims(self.signer.supervisor_id) + below):
             yield from page.objects
 
-    def _holder(self, key: str) -> str:
+    def _holder(self, grant: Grant) -> str | None:
+        """Whose claim it is; None = nobody's."""
+        key = self._key(grant.run_id, grant.launch_id)
         try:
             return str(json.loads(self.objects.get(key)[0])["claimant"])
         except ObjectMissing:
-            return ""  # dropped since: the launch is released
+            return None
         except (ValueError, KeyError, TypeError) as error:
             raise StoreUnavailable(f"{key} is no claim") from error
 
@@ -173,6 +180,11 @@ class ClaimBook:
                 self.objects.delete(key)
 
 
+def _used(grant: Grant) -> TicketUsed:
+    text = "Another notebook has claimed this launch. Only one may train: close this one."
+    return TicketUsed(text, {"run_id": grant.run_id, "launch_id": grant.launch_id})
+
+
 def _launch_of(key: str) -> tuple[int, int, int]:
     return parse_launch_id(key.rpartition("/")[2])
 
@@ -199,6 +211,7 @@ class Door:
         ProviderUnavailable, StoreDown."""
         grant = read_ticket(self.book.signer, ticket, self.parts.clock.now())
         request, provider = self._launch(grant)
+        self.book.refuse_others(grant, claimant)
         try:
             handover = provider.hand_over(request)
         except LaunchFailed as error:
