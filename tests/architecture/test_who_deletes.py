@@ -1,5 +1,5 @@
 """A run's files are deleted by two alone: the agent (what the baton does not name) and a person's purge. Where an agent
-works in a folder on its host, the mirror follows its deletions.
+works in a folder on its host, the mirror follows its deletions; where it works with a pass, the door carries them out.
 
 Found by reading the code: every call of a method named `delete`, but for database statements and routes.
 """
@@ -19,6 +19,8 @@ ALLOWED = {
     "objectstores/mirror.py": "the copies of what the baton on a host does not name; the beat of a run that is over",
     "objectstores/relay.py": "the copy of a stop marker on a host; else hands on to the store",
     "host/stays.py": "is a store: for the supervisor, on a host",
+    "services/access/claims.py": "claims, which are of no run's files",
+    "api/routes/door.py": "is a store: what the agent of a session deletes, in the folder of its own run",
     "services/bases/working.py": "images of bases, no objects",
     "services/runs/purge.py": "everything of a run, for a person",
     "services/doctor/state.py": "the object that it has just written to see whether it can",
@@ -29,8 +31,6 @@ ALLOWED = {
     "reconciler/acting/endings.py": "the beat of a run that is settled",
     "agent/life/beats.py": "the beat of the boot, when the agent itself beats",
     "agent/store/gcs.py": "is a store: takes back what arrived damaged",
-    "api/routes/door.py": "hands on to the store what an agent deletes, of its own run",
-    "services/access/claims.py": "the claim of a launch, no file of a run",
     "providers/gce/machines/releasing.py": "machines, no objects",
     "providers/kubernetes/provider.py": "Jobs, no objects",
     "agent/store/access.py": "passes the call to the store, and notes whether it responds",

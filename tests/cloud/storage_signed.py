@@ -33,12 +33,15 @@ class SigningAccount(AnonymousCredentials, Signing):
 
 
 def is_signed(request: Request) -> bool:
-    return request.one(SIGNATURE) is not None
+    return request.one("X-Goog-Algorithm") is not None
 
 
 def check(request: Request, now: float) -> None:
     """Refusal, also for an address whose time is over."""
-    begun = calendar.timegm(time.strptime(request.one("X-Goog-Date") or "", "%Y%m%dT%H%M%SZ"))
+    try:
+        begun = calendar.timegm(time.strptime(request.one("X-Goog-Date") or "", "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        raise Refusal(400, "MalformedSecurityHeader", "Your request has a malformed header.") from None
     if not begun - 900 <= now < begun + int(request.one("X-Goog-Expires") or 0):
         raise Refusal(400, "ExpiredToken", "The provided token has expired.")
     email, _, scope = (request.one("X-Goog-Credential") or "").partition("/")
