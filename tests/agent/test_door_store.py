@@ -223,6 +223,19 @@ def test_a_forgotten_upload_begins_again_at_the_door(past: Bed, cloud: StorageFa
     assert past.inner.stat(KEY).size == SMALL_BYTES + 1
 
 
+def test_a_forgotten_upload_that_had_arrived_is_ours(past: Bed, cloud: StorageFake, tmp_path: Path) -> None:
+    large = tmp_path / "model.bin"
+    large.write_bytes(os.urandom(SMALL_BYTES + 1))
+
+    def is_content(request: Request, _: str) -> bool:
+        return "content-range" in request.headers and bool(request.body)
+
+    cloud.trouble(Reset(), when=is_content, after=True)
+    cloud.trouble(410, when=lambda request, _: request.headers.get("content-range", "").startswith("bytes */"))
+    assert past.store.put_file(KEY, large, ABSENT) == past.store.stat(KEY)
+    assert len(past.door.asked("POST", "/uploads")) == 2
+
+
 @pytest.mark.parametrize("to", ["http://storage.example.com/x", "ftp://127.0.0.1/x", "//storage.example.com/x", ""])
 def test_no_address_without_encryption_is_followed(bed: Bed, to: str) -> None:
     bed.store.put(KEY, b"x")

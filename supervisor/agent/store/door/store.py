@@ -97,7 +97,11 @@ class DoorStore:
             **_condition(if_generation),
         }
         while True:
-            past, source = None if size <= SMALL_BYTES else self._begin_upload(doing, about), Source(file, size)
+            try:
+                past, source = None if size <= SMALL_BYTES else self._begin_upload(doing, about), Source(file, size)
+            except PreconditionFailed:
+                response = Response(412)
+                break
             if past is None:
                 response = self._door.call(
                     doing, "PUT", object_path(key), headers=headers, body=source, retries=retries
