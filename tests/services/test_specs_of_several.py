@@ -70,6 +70,7 @@ def test_a_list_of_one_is_that_provider(stage: TwoProviders) -> None:
         ({"zones": ["near-a", "moon"]}, "zones.1 is not a known zone"),
         ({"escalate": {"next_provider_before_deadline_s": 60.0}}, "needs limits.deadline"),
         ({"providers": [], "escalate": {"after": 2, "to": "next_provider"}}, "fewer than two providers"),
+        ({"providers": [], "escalate": {"pay": "always"}}, "fewer than two providers"),
         ({"spot": False, "escalate": {"after": 2, "to": "next_provider"}}, "no effect with spot: false"),
         ({"secrets": {"KEY": "gcp:projects/p/secrets/k/versions/1"}}, "env:NAME"),
     ],
@@ -77,6 +78,13 @@ def test_a_list_of_one_is_that_provider(stage: TwoProviders) -> None:
 def test_impossible_specs_are_refused(stage: TwoProviders, spec: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         policy_from({**BOTH, **spec}, stage.parts, stage.clock.now())
+
+
+def test_who_pays_after_free_sessions_is_a_word_of_the_spec(stage: TwoProviders) -> None:
+    def pay(spec: dict[str, Any]) -> str:
+        return policy_from({**BOTH, **spec}, stage.parts, stage.clock.now()).pay
+
+    assert (pay({}), pay({"escalate": {"pay": "always"}, "spot": True})) == ("deadline", "always")
 
 
 def test_each_of_them_must_have_a_machine_for_it(stage: TwoProviders) -> None:
