@@ -233,7 +233,7 @@ def test_no_address_without_encryption_is_followed(bed: Bed, to: str) -> None:
 
 def test_an_expired_address_is_asked_for_again(past: Bed, cloud: StorageFake) -> None:
     past.store.put(KEY, b"content")
-    cloud.trouble(403, when=lambda request, _: "X-Goog-Signature" in request.query)
+    cloud.trouble(403, when=lambda request, _: "proof" in request.query)
     assert b"".join(past.store.read(KEY)) == b"content"
     assert len(past.door.asked("GET", "model")) == 2
 

@@ -44,7 +44,7 @@ class Past:
     def link(self, info: promise.ObjectInfo) -> str:
         name = quote(self._prefix + info.key, safe="")
         address = f"{self._url}/storage/v1/b/{self._bucket}/o/{name}?alt=media&generation={info.generation}"
-        return address + "&X-Goog-Signature=signed"
+        return address + "&proof=signed"
 
     def session(self, about: Mapping[str, Any]) -> str:
         """Begin an upload, as the supervisor's own account does."""

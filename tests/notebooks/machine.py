@@ -125,9 +125,9 @@ class NotebookMachine:
         return source.replace('"/content', f'"{self.working}')
 
     def interrupt(self) -> None:
-        """As the stop button of the cell."""
+        """As the stop button of the cell: Jupyter interrupts the whole process group of the kernel."""
         assert self._cell is not None
-        self._cell.send_signal(signal.SIGINT)
+        os.killpg(self._cell.pid, signal.SIGINT)
 
     def end_kernel(self) -> None:
         """The kernel is killed; the machine stays."""

@@ -26,8 +26,8 @@ _ROWS = ("run", "state", "step", "metrics", "checkpoint", "note")
 
 def run(agent: str, words: Sequence[str], folder: str, python: str = sys.executable) -> None:
     """Until the training of this session has ended, or the cell is interrupted. `agent`: the archive. `words`: after
-    `notebook`. `folder`: of the machine. Raises nothing: a committed notebook counts as failed when a
-    cell fails."""
+    `notebook`. `folder`: of the machine. Raises nothing: a committed notebook counts as failed when a cell
+    does."""
     try:
         process = subprocess.Popen(
             [python, agent, "notebook", *words, "--folder", folder],
@@ -77,12 +77,14 @@ def say(text: str) -> None:
 
 def drawing(path: str) -> Callable[[], None]:
     """Draws the state in the file at `path`, again in the same place; nothing where there is no notebook."""
-    display = _display()
-    if display is None:
-        return lambda: None
     shown: Dict[str, Any] = {"text": "", "handle": None}
 
     def draw() -> None:
+        if "display" not in shown:  # late: the import of IPython takes its time, and may be interrupted
+            shown["display"] = _display()
+        display = shown["display"]
+        if display is None:
+            return
         with suppress(Exception):  # a picture is not worth the cell
             with open(path, encoding="utf-8") as source:
                 text = table(json.load(source))

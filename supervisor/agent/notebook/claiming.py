@@ -12,13 +12,13 @@ import re
 import sys
 from contextlib import suppress
 from typing import Any, Dict, Mapping, Optional, Sequence
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from supervisor.agent.facts.attempt_facts import gpu_facts
 from supervisor.agent.machine.folder import read_text
 from supervisor.agent.machine.processes import boot_id, stat_fields
-from supervisor.agent.store.door.client import Door, DoorPass, code_of, is_safe, text_of
-from supervisor.agent.store.door.content import object_path
+from supervisor.agent.store.door.client import Door, DoorPass, code_of, is_safe, object_of, text_of, wait
+from supervisor.agent.store.door.store import SCHEME
 from supervisor.agent.store.googleapi import Retries, RetryPolicy
 from supervisor.agent.store.httpclient import HttpClient, Request, Response, Unreachable
 from supervisor.contract import heartbeat, runfiles
@@ -26,10 +26,11 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.contract.stores.bucket import is_passing
 from supervisor.contract.stores.folder import FolderStore
-from supervisor.contract.stores.promise import StoreUnavailable
+from supervisor.contract.stores.promise import ABSENT, StoreUnavailable
 
 CLAIM_FOR_S, PROBE_FOR_S = 90.0, 30.0
 FACT_CHARS = 120
+PROBE, PROBE_BYTES = ".probe", 16 << 20  # never written; so large that it would go past the supervisor
 LEAST_S = 60.0  # a session that is nearly over still saves what it has
 # What people read about a claim that was refused.
 REFUSED = {
@@ -122,7 +123,7 @@ def session_facts(environ: Mapping[str, str]) -> Dict[str, str]:
         if environ.get(name):
             facts[name.lower()] = environ[name]
     cards, _ = gpu_facts(None)
-    facts["gpus"] = _counted(cards.get("gpus") or ())
+    facts["gpus"] = _counted(cards.get("gpus") or ()).replace("×", "x")  # in ASCII
     return {name: value[:FACT_CHARS] for name, value in facts.items() if value}
 
 
@@ -159,32 +160,31 @@ def _counted(cards: Sequence[str]) -> str:
 
 
 def store_problem(job: Mapping[str, Any], door_pass: DoorPass, policy: Optional[RetryPolicy] = None) -> str:
-    """Why the bucket behind the door is out of reach for this session; "" where it is not, or where only the door
-    knows. An unavailable store is not such a reason: the agent waits for it."""
+    """Why the bucket behind the door is out of reach for this session; "" where it is not, or where there is none. The
+    door names an address there for an upload, which is never sent. An unavailable store is no such reason: the agent
+    waits for it."""
     url = str(job["store_url"])
-    if not url.startswith("door:"):
+    if not url.startswith(SCHEME):
         return ""
-    door = Door(url[len("door:") :], door_pass, policy or RetryPolicy(PROBE_FOR_S))
-    retries = door.retries()
-    while True:
-        try:
-            with door.open("GET", object_path(runfiles.baton(str(job["run_id"]))), {}) as stream:
-                location = stream.headers.get("location") if stream.status == 307 else None
-        except Unreachable:
-            location = None
-        if location is None:
-            door.close()
+    door = Door(url[len(SCHEME) :], door_pass, policy or RetryPolicy(PROBE_FOR_S))
+    about = {"key": runfiles.folder(str(job["run_id"])) + PROBE, "size": PROBE_BYTES, "if_generation": ABSENT}
+    body, headers = json.dumps({**about, "metadata": {}}).encode(), {"Content-Type": "application/json"}
+    try:
+        response = door.call("looking for the object store", "POST", "/uploads", headers=headers, body=body)
+        address = object_of(response, "").get("url") if response.status == 200 else None
+        if not isinstance(address, str) or not is_safe(address):
             return ""
-        try:
-            with door.elsewhere(location, {}):
-                door.close()
-                return ""
-        except Unreachable as error:
+        retries = door.retries()
+        while True:
             try:
-                retries.wait(str(error))
-            except Unreachable:
-                door.close()
-                return "the session has no network to the object store: %s" % error
+                with door.elsewhere(urljoin(address, "/"), {}):
+                    return ""  # whatever it says
+            except Unreachable as error:
+                wait(retries, "the session has no network to the object store", str(error))
+    except StoreUnavailable as error:
+        return str(error) if str(error).startswith("the session") else ""
+    finally:
+        door.close()
 
 
 def report(job: Mapping[str, Any], store: Optional[str], problem: str) -> None:

@@ -166,8 +166,7 @@ def _unpacked(options: argparse.Namespace) -> Dict[str, Any]:
 def start(folder: str, given: Mapping[str, str], python: str = sys.executable) -> subprocess.Popen[bytes]:
     """The agent of this folder, in a session of its own: no interrupt of the cell and no end of the kernel reaches it.
     OSError."""
-    environ = {name: value for name, value in os.environ.items() if not _OF_KERNEL.match(name)}
-    environ.update(SPOT_MACHINE=os.path.basename(folder), SPOT_MACHINE_DIR=folder)
+    environ = {**without_kernel(os.environ), "SPOT_MACHINE": os.path.basename(folder), "SPOT_MACHINE_DIR": folder}
     console = os.path.join(folder, "console.log")
     with open(console, "ab", opener=open_own) as output, _input(given) as stdin:
         return subprocess.Popen(
@@ -179,6 +178,11 @@ def start(folder: str, given: Mapping[str, str], python: str = sys.executable) -
             env=environ,
             start_new_session=True,
         )
+
+
+def without_kernel(environ: Mapping[str, str]) -> Dict[str, str]:
+    """Without what is true inside the kernel only: a script that draws fails with the backend of a notebook."""
+    return {name: value for name, value in environ.items() if not _OF_KERNEL.match(name)}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from typing import BinaryIO, Dict, Iterator, Mapping, Optional, Tuple
 from urllib.parse import urlencode
 
@@ -49,6 +50,7 @@ SCHEME = "door:"
 SMALL_BYTES = 8 << 20  # the most that the door takes for a bucket
 REMEMBERED_BYTES = 1 << 16
 _TRIES = 100  # of a reader that finds a new generation each time
+_GENERATION = re.compile(r"[!-~]{1,100}\Z")
 _LOOKS = 3  # at an object that appears between two requests
 
 
@@ -232,7 +234,7 @@ def _condition(if_generation: Generation) -> Dict[str, str]:
     """PreconditionFailed for a text that no generation is."""
     if if_generation is None:
         return {}
-    if not if_generation.isascii() or not if_generation.isprintable():
+    if _GENERATION.match(if_generation) is None:
         raise PreconditionFailed("%r is no generation" % if_generation)
     return {"X-Spot-If-Generation": if_generation}
 
