@@ -25,6 +25,7 @@ class Cause(StrEnum):
     CUT_OFF = "cut_off"
     NO_CAPACITY = "no_capacity"
     QUOTA = "quota"
+    QUOTA_HOURS = "quota_hours"
     LAUNCH_REJECTED = "launch_rejected"
     QUEUED = "queued"
     GROUP_LIMIT = "group_limit"
@@ -92,8 +93,11 @@ FREE_LIMITED = frozenset({Cause.HOST_REBOOTED, Cause.KILLED, Cause.BOOT_TIMEOUT}
 # Causes of a wait that does not end by itself, although the run retries at intervals.
 NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.DEPENDENCY_FAILED}
 
-# Causes of a wait for our own runs and machines: nothing is requested, and no limit of waiting counts.
-OWN_WAITS = frozenset({Cause.QUEUED, Cause.GROUP_LIMIT, Cause.DEPENDENCY, Cause.DEPENDENCY_FAILED})
+# Causes of a wait for our own runs and machines, or for a known time: nothing is requested, and no limit of waiting
+# counts.
+OWN_WAITS = frozenset({
+    Cause.QUEUED, Cause.GROUP_LIMIT, Cause.DEPENDENCY, Cause.DEPENDENCY_FAILED, Cause.QUOTA_HOURS,
+})  # fmt: skip
 
 C = Cause
 BACKOFF = "recover with backoff"
@@ -129,6 +133,7 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.LAUNCH_REJECTED,), Kind.PAID, True, True, False, BACKOFF, DELIVERED_AGAIN),
     CauseRule((C.LAUNCH_REJECTED,), Kind.FINAL, False, False, False, "failed", MACHINE_WAS_THERE),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
+    CauseRule((C.QUOTA_HOURS,), Kind.PACED, False, False, False, "wait until the hours of the platform begin anew"),
     CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait until one of our own machines is gone"),
     CauseRule((C.GROUP_LIMIT,), Kind.PACED, False, False, False, "wait until a run of the group has ended"),
     CauseRule((C.DEPENDENCY,), Kind.PACED, False, False, False, "wait until the runs before it are completed"),

@@ -209,6 +209,26 @@ class MachineListing:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """The hours of machines that a platform lends in each week, and that run out while a machine runs. `noun`: of the
+    hours, for people; shapes with the same one share them. `left_h`: what was left at the time of the reading, `at`;
+    None = not known, which is not 0. `resets_at`: when the next week begins; `week_h`: the hours of a whole week; None
+    = not known. `source`: measured | documented | user. Times are epoch seconds by the supervisor's clock."""
+
+    noun: str
+    at: float
+    left_h: float | None = None
+    resets_at: float | None = None
+    week_h: float | None = None
+    source: str = "measured"
+
+    def left_s(self, now: float) -> float | None:
+        """Seconds that are left now. After its reset the reading says nothing any more. None = not known."""
+        over = self.resets_at is not None and self.resets_at <= now
+        return None if self.left_h is None or over else max(0.0, 3600.0 * self.left_h)
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """How many more machines fit beside our own. `machines`: in all zones together, `zones`: by zone, `cards`: GPUs
     that no machine of ours has. None, or a zone that is not named: no limit. `cards_of`: shape -> GPUs of each machine.

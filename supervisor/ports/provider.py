@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from supervisor.contract.cards import Card
 from supervisor.domain.bases import ImageSeen
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineListing, MachineRef, Meter, Offer, Placement
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, Meter, Offer, Placement, Quota
 from supervisor.domain.profile import Profile
 from supervisor.ports.traits import Traits
 
@@ -52,6 +52,13 @@ class CapacityInUse(LaunchFailed):
     because the capacity in the listing shows it before the call."""
 
     cause = Cause.QUEUED
+
+
+class HoursUsedUp(LaunchFailed):
+    """The hours that the platform lends are used up: the run waits until they begin anew, and the zone gets no
+    cool-down. Rare, because `quotas` shows it before the call, and from the refusal on."""
+
+    cause = Cause.QUOTA_HOURS
 
 
 class QuotaExceeded(LaunchFailed):
@@ -164,7 +171,8 @@ class Provider(Protocol):
         first one. While the platform still looks for capacity the machine is ASKED in the listing; LaunchPending when
         that takes longer than the call may, and the repeated request returns the result. A machine of that name with
         another launch id raises LaunchRejected and is not changed.
-        Raises NoCapacity, CapacityInUse, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
+        Raises NoCapacity, CapacityInUse, HoursUsedUp, QuotaExceeded, LaunchRejected, SecretRefused,
+        ProviderUnavailable."""
 
     def machines(self) -> MachineListing:
         """One bulk read of all machines that this provider can see, also of other supervisors. `unreachable`: zones
@@ -239,6 +247,15 @@ class KeepsMachines(Protocol):
     def stop(self, ref: MachineRef) -> None:
         """Switch the machine off and keep its disks. Returns when the platform has accepted; it is off only when a
         later listing shows it as ENDED. Safe to repeat; a missing machine is success."""
+
+
+@runtime_checkable
+class LendsHours(Protocol):
+    """A provider whose platform lends its machines for some hours in each week."""
+
+    def quotas(self) -> Mapping[str, Quota]:
+        """By shape; a shape that is left out has no such quota. The last good reading, also where a newer one failed:
+        the provider reads them beside its listing, at a pace of its own. Sends no request."""
 
 
 class Meters(Protocol):

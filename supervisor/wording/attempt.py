@@ -37,6 +37,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.CUT_OFF: "The agent in {zone} stopped itself after {ran}: it reached neither the store nor the supervisor",
     Cause.NO_CAPACITY: "No machine was available in {zone}",
     Cause.QUOTA: "The quota allows no machine in {zone}",
+    Cause.QUOTA_HOURS: "The platform lends no more hours in {zone} now",
     Cause.LAUNCH_REJECTED: "The start on the machine in {zone} was refused after {ran}",
     Cause.QUEUED: "Our own machines used the capacity in {zone}",
     Cause.GROUP_LIMIT: "Other runs of its group came first",

@@ -49,6 +49,7 @@ _CAUSE_MEANING: Mapping[Cause, str] = {
     Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
     Cause.NO_CAPACITY: "No machine was available.",
     Cause.QUOTA: "The quota of the account allows no such machine.",
+    Cause.QUOTA_HOURS: "The hours that the platform lends are used up until the next week of its quota begins.",
     Cause.LAUNCH_REJECTED: "The platform refused the request for a machine.",
     Cause.QUEUED: "The capacity is used by other machines of this supervisor.",
     Cause.GROUP_LIMIT: "Other runs of the group come first.",
