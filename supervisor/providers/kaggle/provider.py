@@ -1,0 +1,441 @@
+"""Machines that are sessions of Kaggle notebooks: pushed as a private version, which runs without a browser.
+
+Each launch has a notebook of its own. What Kaggle stores has a ticket, and no job and no secret: the session claims
+its job from the supervisor, and is obtained when it has. A push does not end a version that runs before it, so nothing
+is pushed while another notebook of the run is queued or running. A lost answer is no problem: the same launch finds
+its notebook by the slug and the first line of its source. Only the running session knows the id by which it can be
+cancelled, and says it with its claim.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import NoReturn
+
+from supervisor.domain.machines import Capacity, Machine, MachineListing, MachineRef, MachineState, Offer
+from supervisor.domain.profile import Profile
+from supervisor.machinefolder import secrets
+from supervisor.machinefolder.provider import launch_values
+from supervisor.ports.claims import Claims, Handover
+from supervisor.ports.provider import (
+    CapacityInUse,
+    LaunchFailed,
+    LaunchRejected,
+    LaunchRequest,
+    Meters,
+    NoCapacity,
+    NotSupported,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from supervisor.ports.traits import Traits
+from supervisor.providers.kaggle import profile as profiles
+from supervisor.providers.kaggle.api import Api, Hours, KaggleError, Push, Quota
+from supervisor.providers.kaggle.kernels import Label, notebook, slug_of
+from supervisor.providers.kaggle.settings import CPU, GPU, TPU, Accelerator, KaggleSettings, accelerator_of, offers
+from supervisor.providers.kaggle.states import Session
+from supervisor.providers.kaggle.survey import Entry, Survey, Surveyor
+from supervisor.providers.kaggle.traits import TRAITS
+from supervisor.wording.figures import age_text, clock_text
+
+LISTED_S = 90.0  # a listing that is older does not answer a repeated launch
+SETTLED_S = 90.0  # how long a push without a clear response may still make its notebook
+TICKET_S = 2 * 86_400.0  # a session may be queued for long, and its ticket is good for one claim of a living launch
+QUOTA_S = 600.0  # how long a reading of the weekly hours is good for the profile of people
+LEAST_S = 900.0  # of weekly hours: less is not worth a session
+MOST_PUSHES = 2  # of a session that ended before its notebook reported
+START_S = 180.0  # from the start of a session to the start of its agent
+WARNING_MOST_S = 3600.0
+FOLDER = "/kaggle/temp/spot"
+REASON_CHARS = 300
+
+
+class KaggleProvider:
+    """Provider of ports/provider.py, and HandsOver of ports/claims.py. `name`: of its section in the settings. `fill`:
+    the code of the cell for a ticket. `claims` None: nothing can be claimed here, so nothing is launched. `on`: the day
+    of the settings, YYYY-MM-DD. `now`: epoch seconds."""
+
+    traits: Traits = TRAITS
+    meters: Meters | None = None
+
+    def __init__(
+        self,
+        name: str,
+        s: KaggleSettings,
+        api: Api,
+        *,
+        claims: Claims | None,
+        fill: Callable[[str, str], str],
+        on: str,
+        now: Callable[[], float],
+    ) -> None:
+        self.name, self.api, self._settings = name, api, s
+        self._claims, self._fill, self._now, self._on = claims, fill, now, on
+        self._surveyor = Surveyor(api, claims, now, s.kaggle_session_cap_s)
+        self._offers = offers(name, s)
+        self._pushing = threading.Lock()  # one push at a time: the next one must see it
+        self._lock = threading.Lock()
+        self._listed: tuple[float, Survey] = (-math.inf, Survey())
+        self._unclear: dict[str, float] = {}  # name -> until when an earlier push may still make its notebook
+        self._quota: tuple[float, Quota | None] = (-math.inf, None)
+
+    def close(self) -> None:
+        self.api.close()
+
+    def profile(self, zone: str = "") -> Profile:
+        read_at, quota = self._quota
+        return profiles.profile(self._settings, self._on, zone, quota, read_at)
+
+    def pin(self, image: str) -> str:
+        return ""
+
+    def offers(self) -> tuple[Offer, ...]:
+        return self._offers
+
+    def gpus(self, shape: str) -> str:
+        accelerator = accelerator_of(self._settings, shape) if shape else None
+        return "" if accelerator is None else accelerator.words
+
+    # --- launching ----------------------------------------------------------------------------------------------------
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        accelerator = self._accelerator(request)
+        waiting = self._waiting(request) if request.repeated else None
+        if waiting is not None:
+            return waiting
+        with self._pushing:
+            survey = self._surveyor.survey()
+            found = survey.entries.get(request.name) or survey.gone.get(request.name)
+            if found is None and request.repeated:  # the list may be late
+                found = self._surveyor.read_one(request.name)
+            if found is not None:
+                return self._existing(request, found)
+            self._refuse_unclear(request, survey)
+            self._refuse_second(request, survey)
+            secrets.read_all(request.secrets)  # the claim reads them again, and nothing is kept
+            self._refuse_without_hours(request.placement.zone)
+            return self._push(request, accelerator, 1)
+
+    def _accelerator(self, request: LaunchRequest) -> Accelerator:
+        """Raises LaunchRejected."""
+        place = request.placement
+        accelerator = accelerator_of(self._settings, place.shape)
+        if place not in {offer.placement for offer in self._offers} or accelerator is None:
+            raise LaunchRejected(f"the settings do not offer {place.shape} in {place.zone}")
+        return accelerator
+
+    def _waiting(self, request: LaunchRequest) -> Machine | None:
+        """This launch's machine in the last listing, where that says all."""
+        read_at, survey = self._listed
+        entry = survey.entries.get(request.name) if self._now() - read_at < LISTED_S else None
+        if entry is None or entry.machine is None or entry.session.never_came or not _is_own(entry, request):
+            return None
+        return entry.machine
+
+    def _existing(self, request: LaunchRequest, entry: Entry | Machine) -> Machine:
+        """Raises LaunchRejected for another launch's; what `_never_came` raises."""
+        if isinstance(entry, Machine):
+            return entry
+        label = entry.session.label
+        if not _is_own(entry, request):
+            owner = f"launch {label.launch_id} of run {label.run_id}"
+            raise LaunchRejected(f"notebook {slug_of(request.name)} of {request.name} already exists, of {owner}")
+        if entry.machine is None:
+            raise ProviderUnavailable(entry.problem)
+        return self._never_came(request, entry.session) if entry.session.never_came else entry.machine
+
+    def _never_came(self, request: LaunchRequest, session: Session) -> Machine:
+        """Its session is over, and its notebook has not reported: no network, most likely. It is pushed again once,
+        with the same flags, because Kaggle may have changed them. Raises LaunchRejected the second time."""
+        why = self._why_it_never_came(request, session)
+        if session.label.push < MOST_PUSHES:
+            return self._push(request, self._accelerator(request), session.label.push + 1)
+        self._surveyor.finish(slug_of(request.name), session)
+        raise LaunchRejected(why)
+
+    def _why_it_never_came(self, request: LaunchRequest, session: Session) -> str:
+        """Raises ProviderUnavailable."""
+        slug = slug_of(request.name)
+        source = self.api.source(slug)
+        if source.internet is False:
+            return (
+                "Kaggle has switched the internet of the notebook off: verify the phone number of the account in its "
+                "settings on Kaggle"
+            )
+        printed = " ".join(self.api.log(slug, session.label.push).decode(errors="replace").split())[-REASON_CHARS:]
+        words = session.message or printed or "it printed nothing"
+        return f"the session ended ({session.word}) before its notebook claimed the job: {words}"
+
+    def _refuse_unclear(self, request: LaunchRequest, survey: Survey) -> None:
+        """An earlier push may still appear, or one that is there could not be read. Raises ProviderUnavailable."""
+        for reason in survey.unread.values():
+            raise ProviderUnavailable(f"a session may be running that could not be read: {reason}")
+        with self._lock:
+            if request.repeated:  # of a call of another process nobody knows when it was
+                self._unclear.setdefault(request.name, self._now() + SETTLED_S)
+            if self._now() < self._unclear.get(request.name, -math.inf):
+                raise ProviderUnavailable(f"{request.name} was pushed before, and may still appear")
+
+    def _refuse_second(self, request: LaunchRequest, survey: Survey) -> None:
+        """Raises CapacityInUse."""
+        for entry in survey.living():
+            label = entry.session.label
+            if (label.supervisor_id, label.run_id) == (request.supervisor_id, request.run_id):
+                state = entry.session.word.lower() or "not known"
+                raise CapacityInUse(
+                    f"notebook {slug_of(label.name)} of this run is {state}, and a push would not end it: the next one "
+                    f"is pushed when it is over, by {self._ends_by(entry.session)} at the latest"
+                )
+        zone = request.placement.zone
+        if self._free(survey).get(zone, 1) <= 0:
+            most = self._settings.kaggle_sessions
+            raise CapacityInUse(f"{most} of our sessions use all of {zone} that kaggle_sessions allows")
+
+    def _free(self, survey: Survey) -> dict[str, int]:
+        """Zone -> how many more sessions of ours it may have."""
+        used = [entry.session.label.zone for entry in survey.living()]
+        zones = dict.fromkeys(offer.placement.zone for offer in self._offers)
+        return {zone: self._settings.kaggle_sessions - used.count(zone) for zone in zones}
+
+    def _refuse_without_hours(self, zone: str) -> None:
+        """Hours that could not be read refuse nothing: Kaggle does. Raises QuotaExceeded."""
+        try:
+            quota = self.read_quota()
+        except ProviderUnavailable:
+            return
+        hours = hours_of(quota, zone)
+        left_s = None if hours is None or hours.allowed_s is None else hours.allowed_s - hours.used_s - hours.reserved_s
+        if left_s is not None and left_s < LEAST_S:
+            raise self._out_of_hours(zone, quota, hours)
+
+    def _out_of_hours(self, zone: str, quota: Quota | None, hours: Hours | None) -> LaunchFailed:
+        return QuotaExceeded(f"{profiles.hours_text(zone, hours)}; {self._reset_text(quota)}", "zone")
+
+    def _reset_text(self, quota: Quota | None) -> str:
+        if quota is None or quota.resets_at is None:
+            return "when they begin anew is not known"
+        return f"they begin anew at {clock_text(quota.resets_at, self._now())}"
+
+    def read_quota(self) -> Quota:
+        """Raises ProviderUnavailable."""
+        quota = self.api.quota()
+        self._quota = (self._now(), quota)
+        return quota
+
+    def _push(self, request: LaunchRequest, accelerator: Accelerator, number: int) -> Machine:
+        if self._claims is None:
+            raise LaunchRejected("notebooks cannot reach the supervisor: set public_url")
+        slug, place, now = slug_of(request.name), request.placement, self._now()
+        label = Label(
+            request.name,
+            place.zone,
+            place.shape,
+            request.supervisor_id,
+            request.run_id,
+            request.launch_id,
+            pushed_at=now,
+            push=number,
+        )
+        source = notebook(label, self._fill(self._claims.ticket(request, now + TICKET_S), folder_of(request.name)))
+        try:
+            kernel_id, refusal = self.api.push(self._push_of(slug, source, accelerator))
+        except KaggleError as error:
+            self._refuse(error.message, place.zone)
+        except ProviderUnavailable:
+            self._note_unclear(request)
+            raise
+        if refusal:
+            self._refuse(refusal, place.zone)
+        if not kernel_id:
+            self._note_unclear(request)
+            raise ProviderUnavailable(f"Kaggle has accepted {slug}, and does not say its id")
+        entry = self._surveyor.pushed(slug, kernel_id, label)
+        assert entry.machine is not None  # it is queued
+        return entry.machine
+
+    def _push_of(self, slug: str, source: str, accelerator: Accelerator) -> Push:
+        s = self._settings
+        return Push(
+            slug=slug,
+            source=source,
+            machine_shape=accelerator.machine_shape,
+            gpu=accelerator.zone == GPU,
+            tpu=accelerator.zone == TPU,
+            timeout_s=int(s.kaggle_session_cap_s),
+            image=s.kaggle_image,
+        )
+
+    def preview_of(self, request: LaunchRequest) -> Push:
+        """What a launch would push, with a word in place of the ticket. Raises LaunchRejected."""
+        accelerator, place = self._accelerator(request), request.placement
+        label = Label(
+            request.name, place.zone, place.shape, request.supervisor_id, request.run_id, request.launch_id, 0.0
+        )
+        source = notebook(label, self._fill("TICKET", folder_of(request.name)))
+        return self._push_of(slug_of(request.name), source, accelerator)
+
+    def _refuse(self, words: str, zone: str) -> NoReturn:
+        """Kaggle's refusal, by its words: it has no codes. Raises LaunchFailed."""
+        lower = words.lower()
+        if "session count" in lower or "sessions" in lower:
+            raise NoCapacity(f"Kaggle starts no more sessions of this account now: {words}")
+        if "quota" in lower:
+            try:
+                quota: Quota | None = self.read_quota()
+            except ProviderUnavailable:
+                quota = None
+            raise QuotaExceeded(f"Kaggle refuses the session: {words}; {self._reset_text(quota)}", "zone")
+        raise LaunchRejected(f"Kaggle refuses the notebook: {words}")
+
+    def _note_unclear(self, request: LaunchRequest) -> None:
+        with self._lock:
+            self._unclear[request.name] = self._now() + SETTLED_S
+
+    # --- the claim ----------------------------------------------------------------------------------------------------
+
+    def hand_over(self, request: LaunchRequest) -> Handover:
+        """The agent leaves before the session's cap, and before the weekly hours are used up: nothing announces
+        either. Raises SecretRefused, LaunchRejected."""
+        accelerator = self._accelerator(request)
+        values = {
+            name: value
+            for name, value in launch_values(request).items()
+            if name not in ("store_url", "server_url", "server_file")
+        }
+        most_s = min(self._settings.kaggle_session_cap_s, self._left_s(request.placement.zone))
+        warning_s = leaving_s(request.checkpoint_s, most_s, request.timed_out)
+        ends_s = max(most_s - min(START_S, most_s / 20) - warning_s, most_s / 4)
+        values["machine_max_s"] = min(request.machine_max_s, ends_s)
+        values["expiry_s"] = warning_s
+        if accelerator.zone == GPU:
+            values["gpus"] = max(1, accelerator.count)
+        return Handover(values, secrets.read_all(request.secrets))
+
+    def _left_s(self, zone: str) -> float:
+        """Of the weekly hours. Reserved ones are those of this very session. Infinite where that is not known."""
+        if zone == CPU:
+            return math.inf
+        try:
+            hours = hours_of(self.read_quota(), zone)
+        except ProviderUnavailable:
+            return math.inf
+        if hours is None or hours.allowed_s is None:
+            return math.inf
+        return max(LEAST_S, hours.allowed_s - hours.used_s)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def machines(self) -> MachineListing:
+        survey = self._surveyor.survey()
+        now = self._now()
+        with self._lock:
+            self._listed = (now, survey)
+            self._unclear = {name: until for name, until in self._unclear.items() if until + 3600.0 > now}
+        zones = frozenset({GPU, TPU, CPU, *(entry.session.label.zone for entry in survey.entries.values())})
+        every = survey.unread.get("")
+        reasons = dict.fromkeys(zones, every) if every else dict(survey.unread)
+        listed = [entry.machine for entry in survey.entries.values() if entry.machine is not None]
+        machines = (*listed, *survey.gone.values())
+        free = {zone: count for zone, count in self._free(survey).items() if zone not in reasons}
+        return MachineListing(machines, frozenset(reasons), Capacity(zones=free), reasons=reasons)
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        found = self._surveyor.read_one(ref.name)
+        if isinstance(found, Machine):
+            return found if ref.machine_id in (None, found.machine_id) else None
+        if found is None or ref.machine_id not in (None, str(found.session.kernel_id)):
+            return None
+        if found.machine is None:
+            raise ProviderUnavailable(found.problem)
+        return found.machine
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        entry = self.entry(ref) if max_bytes > 0 else None
+        return b"" if entry is None else self.log(entry)[-max_bytes:]
+
+    def entry(self, ref: MachineRef) -> Entry | None:
+        """None = there is no such notebook. Raises ProviderUnavailable."""
+        found = self._surveyor.read_one(ref.name)
+        if not isinstance(found, Entry) or ref.machine_id not in (None, str(found.session.kernel_id)):
+            return None
+        return found
+
+    def log(self, entry: Entry) -> bytes:
+        """Kaggle has none before the session has printed something."""
+        label = entry.session.label
+        try:
+            return self.api.log(slug_of(label.name), label.push)
+        except KaggleError as error:
+            if error.status == 404:
+                return b""
+            raise
+
+    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
+        return {reference: secrets.problem(reference) for reference in references}
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def release(self, ref: MachineRef) -> None:
+        """A session that is over: its notebook is deleted, because a run has one for each attempt, and what it has
+        made is in the object store. One that runs is cancelled first, and the next reading deletes it."""
+        found = self._surveyor.read_one(ref.name)
+        if not isinstance(found, Entry):
+            if found is None or ref.machine_id in (None, found.machine_id):
+                self._surveyor.forget(slug_of(ref.name))
+            return
+        session = found.session
+        if ref.machine_id not in (None, str(session.kernel_id)):
+            return
+        if found.machine is None:
+            raise ProviderUnavailable(found.problem)
+        if session.is_over:
+            self._surveyor.finish(slug_of(ref.name), session)
+        elif found.machine.state is not MachineState.ENDING:
+            self._cancel(session)
+
+    def _cancel(self, session: Session) -> None:
+        """Raises ProviderUnavailable, which says when it ends by itself."""
+        slug = slug_of(session.label.name)
+        session_id = "" if session.claim is None else str(session.claim.session.get("id") or "")
+        if not (session_id.isascii() and session_id.isdigit()):
+            why = "has not reported yet" if session.claim is None else "did not say its id"
+            raise ProviderUnavailable(
+                f"{slug} cannot be stopped from here, because its session {why}. Its ticket and its pass open nothing "
+                f"once the run has gone on, so it ends by itself, by {self._ends_by(session)} at the latest"
+            )
+        refusal = self.api.cancel(int(session_id))
+        if refusal:
+            text = f"Kaggle does not cancel {slug}: {refusal}. It ends by {self._ends_by(session)} at the latest"
+            raise ProviderUnavailable(text)
+        self._surveyor.note_release(slug)
+
+    def _ends_by(self, session: Session) -> str:
+        """From its claim, else from now: Kaggle does not say when a session has started."""
+        begun_at = self._now() if session.claim is None else session.claim.at
+        return clock_text(begun_at + self._settings.kaggle_session_cap_s, self._now())
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        raise NotSupported("nothing reaches a session: its agent reads the .stop marker")
+
+
+def folder_of(name: str) -> str:
+    """Of a machine, in its session. It is scratch: nothing of it becomes the version's output."""
+    return f"{FOLDER}/{name}"
+
+
+def hours_of(quota: Quota, zone: str) -> Hours | None:
+    return quota.gpu if zone == GPU else quota.tpu if zone == TPU else None
+
+
+def leaving_s(checkpoint_s: float | None, most_s: float, timed_out: int) -> float:
+    """How long before the end of a session its agent leaves: five minutes, or twice the measured time of a checkpoint
+    and a minute. Twice as long for each attempt (`timed_out`) that was cut off all the same. At most half of it."""
+    wanted = max(TRAITS.warning_s, 2.0 * (checkpoint_s or 0.0) + 60.0) * 2.0 ** min(timed_out, 6)
+    return min(wanted, WARNING_MOST_S, most_s / 2)
+
+
+def _is_own(entry: Entry, request: LaunchRequest) -> bool:
+    return entry.session.label.is_launch(request.supervisor_id, request.run_id, request.launch_id)
