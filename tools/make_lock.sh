@@ -19,8 +19,8 @@ fi
 pin() {
     local lock=$1 what=$2 body
     shift 2
-    "$uv" pip compile pyproject.toml --extra postgres --extra google --extra ssh --extra kubernetes --universal \
-        --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet --output-file "$lock" "$@"
+    "$uv" pip compile pyproject.toml --extra postgres --extra google --extra ssh --extra kubernetes --extra kaggle \
+        --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet --output-file "$lock" "$@"
     body=$(grep -v '^#' "$lock")
     {
         echo "# $what, pinned and hashed, for all platforms. Made by \`make lock\`; never edited by hand."

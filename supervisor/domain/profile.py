@@ -60,10 +60,11 @@ class Stops(StrEnum):
 
 
 class Reach(StrEnum):
-    """How machines reach the supervisor's object store."""
+    """How machines reach the supervisor's object store. DOOR: through the supervisor, for the objects of one run."""
 
     DIRECT = "direct"
     RELAY = "relay"
+    DOOR = "door"
 
 
 class By(StrEnum):
@@ -193,6 +194,11 @@ class Profile:
     def meter_verb(self) -> Verb | None:
         """The verb that stops the bill; None = nothing is billed, or no verb is known."""
         return next((verb for verb in self.verbs if verb.verb == self.meter_stop.value), None)
+
+    @property
+    def is_apart(self) -> bool:
+        """The object store is on no machine of its own, whatever the path of its folder."""
+        return self.store_reach.value in (Reach.RELAY, Reach.DOOR)
 
     @property
     def saving_s(self) -> float | None:

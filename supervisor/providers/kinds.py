@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.providers.gce import make as gce
+from supervisor.providers.kaggle import make as kaggle
 from supervisor.providers.kubernetes import make as kubernetes
 from supervisor.providers.local import make as local
 from supervisor.providers.slurm import make as slurm
@@ -21,4 +22,5 @@ PROVIDERS: dict[str, Kind[Any]] = {
     "ssh": ssh.KIND,
     "slurm": slurm.KIND,
     "kubernetes": kubernetes.KIND,
+    "kaggle": kaggle.KIND,
 }

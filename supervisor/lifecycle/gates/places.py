@@ -139,7 +139,7 @@ def access_of(profile: Profile, store: str) -> Access:
     host, mirror, ports_change = profile.host, profile.mirror.value, profile.ports_change_on_restart.value
     common: dict[str, Any] = {
         "durable_path": store,
-        "durable_listed": "://" in store or tier_of(profile, store) is not None,
+        "durable_listed": "://" in store or profile.is_apart or tier_of(profile, store) is not None,
         "relays": profile.store_reach.value is Reach.RELAY,
         "port_fixed": None if ports_change is None else not ports_change,
         "mirror_needed": None if mirror is None else mirror != "",
@@ -164,7 +164,7 @@ def access_of(profile: Profile, store: str) -> Access:
 
 def _survives(profile: Profile, store: str) -> tuple[str, str] | None:
     """Checkpoints and results, after the end of the machine. A folder that was not seen on the host is not judged."""
-    host, relays = profile.host, profile.store_reach.value is Reach.RELAY
+    host, relays = profile.host, profile.is_apart
     is_folder = "://" not in store
     if host is not None and is_folder and not relays and (host.store_refused is None or "read" in host.store_refused):
         return None

@@ -54,8 +54,8 @@ class Hours:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """`resets_at`: epoch seconds; None = Kaggle does not say."""
+class Weekly:
+    """The hours of this week. `resets_at`: epoch seconds; None = Kaggle does not say."""
 
     resets_at: float | None
     gpu: Hours | None
@@ -194,15 +194,15 @@ class Api:
         request = ApiListKernelSessionOutputRequest()
         request.user_name, request.kernel_slug, request.version_label = self.user, slug, version_label(version)
         request.page_size = 1
-        return log_text(self._call("list_kernel_session_output", request).log or "").encode()
+        return log_text(self._call("list_kernel_session_output", request).log or "").encode(errors="replace")
 
-    def quota(self) -> Quota:
+    def quota(self) -> Weekly:
         from kagglesdk.kernels.types.kernels_api_service import ApiGetAcceleratorQuotaStatisticsRequest
 
         response = self._call("get_accelerator_quota_statistics", ApiGetAcceleratorQuotaStatisticsRequest())
         resets: datetime | None = response.quota_refresh_time  # UTC, without saying so
         resets_at = None if resets is None else (resets if resets.tzinfo else resets.replace(tzinfo=UTC)).timestamp()
-        return Quota(resets_at, _hours(response.gpu_quota), _hours(response.tpu_quota))
+        return Weekly(resets_at, _hours(response.gpu_quota), _hours(response.tpu_quota))
 
     def close(self) -> None:
         with self._lock:
@@ -263,7 +263,7 @@ class Api:
         # The client has no way to set a deadline but its session, which is not a part of its interface.
         session = getattr(http, "_session", None)
         if session is None:
-            raise ProviderUnavailable("this version of kagglesdk has no session to set a deadline: install an older one")
+            raise ProviderUnavailable("this version of kagglesdk takes no deadline: install an older one")
         session.mount("https://", adapter() if self._transport is None else self._transport())
         return client
 

@@ -1,5 +1,9 @@
 """What of ours is in a Kaggle notebook: its slug, a first line that says whose machine it is, and one cell. Pure.
 
+The cell has the address of the supervisor, the hash of the agent's archive, and a ticket that is good for one claim: no
+key and no secret. It never fails, because Kaggle counts the version of a cell that failed as failed, and what lacks it
+says in one line: a session without its GPU leaves in its first minute.
+
 Each launch has a private notebook of its own, and each push makes one version of it: the first line says which. So a
 notebook that was edited by hand has more versions than that, and our session is still asked for by its number.
 """
@@ -8,13 +12,46 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from string import Template
 from typing import Any
 
 MARK = "spot-"
 MOST_CHARS = 50  # of a title, which the slug is made of
 HEADER = "# spot-supervisor: "
+FOLDER = "/kaggle/temp/spot"  # scratch: nothing in it becomes the version's output
+LACKS = "spot: this session has "
+_CELL = Template(
+    """# Claims one job from the supervisor, and trains until the work or the session ends. Nothing here is secret.
+import glob, hashlib, os, urllib.request, zipfile
+
+def begin():
+    url, sha256, ticket, folder, gpus = $url, $sha256, $ticket, $folder, $gpus
+    cards = len(glob.glob("/dev/nvidia[0-9]*"))
+    if cards < gpus:
+        return print("${lacks}%d GPUs, and %d were asked for" % (cards, gpus))
+    try:
+        data = urllib.request.urlopen(url + "/v1/door/agent.pyz", timeout=60).read()
+    except OSError as error:
+        return print("${lacks}no way to the supervisor: %s" % error)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        return print("${lacks}the archive of another version of the supervisor")
+    os.makedirs(folder, exist_ok=True)
+    archive = folder + "/agent.pyz"
+    with open(archive, "wb") as target:
+        target.write(data)
+    view = {}
+    exec(zipfile.ZipFile(archive).read("supervisor/agent/notebook/cell.py"), view)
+    view["run"](archive, ["--url", url, "--ticket", ticket], folder)
+
+try:
+    begin()
+except Exception as error:
+    print("spot: %s: %s" % (type(error).__name__, error))
+"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +89,26 @@ def notebook(label: Label, cell: str) -> str:
     """The source of a notebook with this one cell."""
     first = HEADER + json.dumps(asdict(label), sort_keys=True, ensure_ascii=True)
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    code = {
-        "cell_type": "code",
-        "execution_count": None,
-        "metadata": {},
-        "outputs": [],
-        "source": f"{first}\n{cell}",
-    }
+    text = f"{first}\n{cell}"
+    code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": list[str](), "source": text}
     return json.dumps({"cells": [code], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4})
+
+
+def folder_of(name: str, root: str = FOLDER) -> str:
+    """Of a machine, in its session."""
+    return f"{root}/{name}"
+
+
+def cell(url: str, sha256: str, ticket: str, folder: str, gpus: int) -> str:
+    """`url`: of the supervisor. `sha256`: of the agent's archive. `gpus`: the least that the session must have."""
+    words = {"url": url, "sha256": sha256, "ticket": ticket, "folder": folder, "gpus": gpus}
+    return _CELL.substitute(lacks=LACKS, **{name: repr(value) for name, value in words.items()})
+
+
+def lack_in(log: str) -> str:
+    """What the cell says that its session lacks; "" = nothing."""
+    match = re.search(re.escape(LACKS) + ".*", log)
+    return match[0].removeprefix("spot: ") if match else ""
 
 
 def code_of(source: str) -> str:

@@ -34,6 +34,7 @@ def open_provider(name: str, s: KaggleSettings, context: ProviderContext) -> Ope
     from supervisor.providers.kaggle.doctor import account_checks
     from supervisor.providers.kaggle.platform import KagglePlatform
     from supervisor.providers.kaggle.provider import KaggleProvider
+    from supervisor.providers.kaggle.pushing import Origin
 
     clock = context.clock
     provider = KaggleProvider(
@@ -41,7 +42,7 @@ def open_provider(name: str, s: KaggleSettings, context: ProviderContext) -> Ope
         s,
         Api(s.kaggle_user, s.kaggle_token, clock.now),
         claims=context.claims,
-        fill=lambda ticket, folder: ticket,
+        origin=Origin(lambda: context.agent, context.public_url),
         on=day_of(clock.now()),
         now=clock.now,
     )

@@ -9,8 +9,8 @@ from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.machinefolder.platform import whole_characters
 from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
-from supervisor.providers.kaggle.kernels import code_of, slug_of
-from supervisor.providers.kaggle.provider import KaggleProvider, folder_of
+from supervisor.providers.kaggle.kernels import code_of, folder_of, slug_of
+from supervisor.providers.kaggle.provider import KaggleProvider
 from supervisor.providers.kaggle.settings import KaggleSettings
 
 PAGE = "https://www.kaggle.com/code"

@@ -23,7 +23,7 @@ from supervisor.domain.profile import (
     Verb,
     day_of,
 )
-from supervisor.providers.kaggle.api import Hours, Quota
+from supervisor.providers.kaggle.api import Hours, Weekly
 from supervisor.providers.kaggle.settings import CPU, GPU, TPU, KaggleSettings
 from supervisor.providers.kaggle.traits import TRAITS
 
@@ -32,10 +32,11 @@ CLI, SDK = "kaggle-cli: docs/kernels.md", "kagglesdk 0.1.38: kernels API"
 OWN_PAGE = "docs/providers/kaggle.md"
 CANCEL = "cancel the session"
 YES, NO, VERIFY = Survival.YES, Survival.NO, Survival.VERIFY
+OUTPUT = (VERIFY, NO, NO, VERIFY)
 NAMES = {GPU: "GPU", TPU: "TPU"}
 
 
-def profile(s: KaggleSettings, on: str, zone: str = "", quota: Quota | None = None, read_at: float = 0.0) -> Profile:
+def profile(s: KaggleSettings, on: str, zone: str = "", quota: Weekly | None = None, read_at: float = 0.0) -> Profile:
     """`on`: the day when the settings were read. `zone` "": of all. `quota`: of the last reading, at `read_at`."""
     return Profile(
         kind=TRAITS.kind,
@@ -88,11 +89,12 @@ def hours_text(zone: str, hours: Hours | None) -> str:
     return f"{noun} are used up ({used:.1f} of {allowed:.1f} h)"
 
 
-def _quota(zone: str, quota: Quota | None, read_at: float) -> Fact[Any]:
+def _quota(zone: str, quota: Weekly | None, read_at: float) -> Fact[Any]:
     if zone == CPU:
         return Fact(note=f"{SDK}: has no weekly hours of sessions without an accelerator")
     parts = []
-    for each, hours in ((GPU, quota and quota.gpu), (TPU, quota and quota.tpu)):
+    every = () if quota is None else ((GPU, quota.gpu), (TPU, quota.tpu))
+    for each, hours in every:
         if hours is not None and hours.allowed_s is not None and zone in ("", each):
             parts.append(f"{hours.used_s / 3600:.1f} of {hours.allowed_s / 3600:.1f} weekly {NAMES[each]} hours used")
     if not parts:
@@ -109,7 +111,7 @@ def _tiers() -> tuple[Tier, ...]:
         Tier(
             "output of the version",
             ("/kaggle/working",),
-            **_survives(f"{CLI}: kernels output; only of a version that ended, and no later session sees it", VERIFY, NO, NO, VERIFY),
+            **_survives(f"{CLI}: kernels output; of a version that ended, and no later session sees it", *OUTPUT),
             bytes_cap=Fact(note="measure it: df -B1 /kaggle/working"),
             inodes_cap=Fact(note="measure it: df -i /kaggle/working"),
         ),

@@ -12,51 +12,43 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import NoReturn
 
-from supervisor.domain.machines import Capacity, Machine, MachineListing, MachineRef, MachineState, Offer
+from supervisor.domain.machines import Capacity, Machine, MachineListing, MachineRef, MachineState, Offer, Quota
 from supervisor.domain.profile import Profile
 from supervisor.machinefolder import secrets
 from supervisor.machinefolder.provider import launch_values
 from supervisor.ports.claims import Claims, Handover
 from supervisor.ports.provider import (
     CapacityInUse,
-    LaunchFailed,
     LaunchRejected,
     LaunchRequest,
     Meters,
-    NoCapacity,
     NotSupported,
     ProviderUnavailable,
-    QuotaExceeded,
 )
 from supervisor.ports.traits import Traits
 from supervisor.providers.kaggle import profile as profiles
-from supervisor.providers.kaggle.api import Api, Hours, KaggleError, Push, Quota
-from supervisor.providers.kaggle.kernels import Label, notebook, slug_of
+from supervisor.providers.kaggle.api import Api, KaggleError, Push
+from supervisor.providers.kaggle.hours import WeeklyHours
+from supervisor.providers.kaggle.kernels import lack_in, slug_of
+from supervisor.providers.kaggle.pushing import Origin, Pusher, least_gpus
 from supervisor.providers.kaggle.settings import CPU, GPU, TPU, Accelerator, KaggleSettings, accelerator_of, offers
 from supervisor.providers.kaggle.states import Session
 from supervisor.providers.kaggle.survey import Entry, Survey, Surveyor
 from supervisor.providers.kaggle.traits import TRAITS
-from supervisor.wording.figures import age_text, clock_text
+from supervisor.wording.figures import clock_text
 
 LISTED_S = 90.0  # a listing that is older does not answer a repeated launch
-SETTLED_S = 90.0  # how long a push without a clear response may still make its notebook
-TICKET_S = 2 * 86_400.0  # a session may be queued for long, and its ticket is good for one claim of a living launch
-QUOTA_S = 600.0  # how long a reading of the weekly hours is good for the profile of people
-LEAST_S = 900.0  # of weekly hours: less is not worth a session
 MOST_PUSHES = 2  # of a session that ended before its notebook reported
 START_S = 180.0  # from the start of a session to the start of its agent
 WARNING_MOST_S = 3600.0
-FOLDER = "/kaggle/temp/spot"
 REASON_CHARS = 300
 
 
 class KaggleProvider:
-    """Provider of ports/provider.py, and HandsOver of ports/claims.py. `name`: of its section in the settings. `fill`:
-    the code of the cell for a ticket. `claims` None: nothing can be claimed here, so nothing is launched. `on`: the day
-    of the settings, YYYY-MM-DD. `now`: epoch seconds."""
+    """Provider and LendsHours of ports/provider.py, and HandsOver of ports/claims.py. `name`: of its section in the
+    settings. `claims` None: nothing can be claimed here, so nothing is launched. `on`: the day of the settings,
+    YYYY-MM-DD. `now`: epoch seconds."""
 
     traits: Traits = TRAITS
     meters: Meters | None = None
@@ -68,26 +60,25 @@ class KaggleProvider:
         api: Api,
         *,
         claims: Claims | None,
-        fill: Callable[[str, str], str],
+        origin: Origin,
         on: str,
         now: Callable[[], float],
     ) -> None:
         self.name, self.api, self._settings = name, api, s
-        self._claims, self._fill, self._now, self._on = claims, fill, now, on
+        self._now, self._on = now, on
+        self.hours = WeeklyHours(api, s, now)
+        self._pusher = Pusher(api, s, origin, claims, now)
         self._surveyor = Surveyor(api, claims, now, s.kaggle_session_cap_s)
         self._offers = offers(name, s)
         self._pushing = threading.Lock()  # one push at a time: the next one must see it
-        self._lock = threading.Lock()
         self._listed: tuple[float, Survey] = (-math.inf, Survey())
-        self._unclear: dict[str, float] = {}  # name -> until when an earlier push may still make its notebook
-        self._quota: tuple[float, Quota | None] = (-math.inf, None)
 
     def close(self) -> None:
         self.api.close()
 
     def profile(self, zone: str = "") -> Profile:
-        read_at, quota = self._quota
-        return profiles.profile(self._settings, self._on, zone, quota, read_at)
+        read_at, weekly = self.hours.last
+        return profiles.profile(self._settings, self._on, zone, weekly, read_at)
 
     def pin(self, image: str) -> str:
         return ""
@@ -102,7 +93,7 @@ class KaggleProvider:
     # --- launching ----------------------------------------------------------------------------------------------------
 
     def launch(self, request: LaunchRequest) -> Machine:
-        accelerator = self._accelerator(request)
+        self._accelerator(request)
         waiting = self._waiting(request) if request.repeated else None
         if waiting is not None:
             return waiting
@@ -113,11 +104,13 @@ class KaggleProvider:
                 found = self._surveyor.read_one(request.name)
             if found is not None:
                 return self._existing(request, found)
-            self._refuse_unclear(request, survey)
+            for reason in survey.unread.values():
+                raise ProviderUnavailable(f"a session may be running that could not be read: {reason}")
+            self._pusher.wait_until_clear(request, is_new=True)
             self._refuse_second(request, survey)
             secrets.read_all(request.secrets)  # the claim reads them again, and nothing is kept
-            self._refuse_without_hours(request.placement.zone)
-            return self._push(request, accelerator, 1)
+            self.hours.need(request.placement.zone)
+            return self._push(request, 1)
 
     def _accelerator(self, request: LaunchRequest) -> Accelerator:
         """Raises LaunchRejected."""
@@ -151,10 +144,22 @@ class KaggleProvider:
         """Its session is over, and its notebook has not reported: no network, most likely. It is pushed again once,
         with the same flags, because Kaggle may have changed them. Raises LaunchRejected the second time."""
         why = self._why_it_never_came(request, session)
+        self._pusher.wait_until_clear(request, is_new=False)
         if session.label.push < MOST_PUSHES:
-            return self._push(request, self._accelerator(request), session.label.push + 1)
+            return self._push(request, session.label.push + 1)
         self._surveyor.finish(slug_of(request.name), session)
         raise LaunchRejected(why)
+
+    def _push(self, request: LaunchRequest, number: int) -> Machine:
+        slug = slug_of(request.name)
+        try:
+            kernel_id, label = self._pusher.push(request, number, self.hours)
+        except ProviderUnavailable:
+            self._surveyor.forget(slug)  # its source may say something else now
+            raise
+        machine = self._surveyor.pushed(slug, kernel_id, label).machine
+        assert machine is not None  # it is queued
+        return machine
 
     def _why_it_never_came(self, request: LaunchRequest, session: Session) -> str:
         """Raises ProviderUnavailable."""
@@ -165,19 +170,13 @@ class KaggleProvider:
                 "Kaggle has switched the internet of the notebook off: verify the phone number of the account in its "
                 "settings on Kaggle"
             )
-        printed = " ".join(self.api.log(slug, session.label.push).decode(errors="replace").split())[-REASON_CHARS:]
-        words = session.message or printed or "it printed nothing"
+        printed = self.api.log(slug, session.label.push).decode(errors="replace")
+        lack = lack_in(printed)
+        if lack:
+            asked = f"{request.placement.shape} was pushed as {source.machine_shape or 'no accelerator'}"
+            return f"{lack} ({asked})"
+        words = session.message or " ".join(printed.split())[-REASON_CHARS:] or "it printed nothing"
         return f"the session ended ({session.word}) before its notebook claimed the job: {words}"
-
-    def _refuse_unclear(self, request: LaunchRequest, survey: Survey) -> None:
-        """An earlier push may still appear, or one that is there could not be read. Raises ProviderUnavailable."""
-        for reason in survey.unread.values():
-            raise ProviderUnavailable(f"a session may be running that could not be read: {reason}")
-        with self._lock:
-            if request.repeated:  # of a call of another process nobody knows when it was
-                self._unclear.setdefault(request.name, self._now() + SETTLED_S)
-            if self._now() < self._unclear.get(request.name, -math.inf):
-                raise ProviderUnavailable(f"{request.name} was pushed before, and may still appear")
 
     def _refuse_second(self, request: LaunchRequest, survey: Survey) -> None:
         """Raises CapacityInUse."""
@@ -200,99 +199,13 @@ class KaggleProvider:
         zones = dict.fromkeys(offer.placement.zone for offer in self._offers)
         return {zone: self._settings.kaggle_sessions - used.count(zone) for zone in zones}
 
-    def _refuse_without_hours(self, zone: str) -> None:
-        """Hours that could not be read refuse nothing: Kaggle does. Raises QuotaExceeded."""
-        try:
-            quota = self.read_quota()
-        except ProviderUnavailable:
-            return
-        hours = hours_of(quota, zone)
-        left_s = None if hours is None or hours.allowed_s is None else hours.allowed_s - hours.used_s - hours.reserved_s
-        if left_s is not None and left_s < LEAST_S:
-            raise self._out_of_hours(zone, quota, hours)
-
-    def _out_of_hours(self, zone: str, quota: Quota | None, hours: Hours | None) -> LaunchFailed:
-        return QuotaExceeded(f"{profiles.hours_text(zone, hours)}; {self._reset_text(quota)}", "zone")
-
-    def _reset_text(self, quota: Quota | None) -> str:
-        if quota is None or quota.resets_at is None:
-            return "when they begin anew is not known"
-        return f"they begin anew at {clock_text(quota.resets_at, self._now())}"
-
-    def read_quota(self) -> Quota:
-        """Raises ProviderUnavailable."""
-        quota = self.api.quota()
-        self._quota = (self._now(), quota)
-        return quota
-
-    def _push(self, request: LaunchRequest, accelerator: Accelerator, number: int) -> Machine:
-        if self._claims is None:
-            raise LaunchRejected("notebooks cannot reach the supervisor: set public_url")
-        slug, place, now = slug_of(request.name), request.placement, self._now()
-        label = Label(
-            request.name,
-            place.zone,
-            place.shape,
-            request.supervisor_id,
-            request.run_id,
-            request.launch_id,
-            pushed_at=now,
-            push=number,
-        )
-        source = notebook(label, self._fill(self._claims.ticket(request, now + TICKET_S), folder_of(request.name)))
-        try:
-            kernel_id, refusal = self.api.push(self._push_of(slug, source, accelerator))
-        except KaggleError as error:
-            self._refuse(error.message, place.zone)
-        except ProviderUnavailable:
-            self._note_unclear(request)
-            raise
-        if refusal:
-            self._refuse(refusal, place.zone)
-        if not kernel_id:
-            self._note_unclear(request)
-            raise ProviderUnavailable(f"Kaggle has accepted {slug}, and does not say its id")
-        entry = self._surveyor.pushed(slug, kernel_id, label)
-        assert entry.machine is not None  # it is queued
-        return entry.machine
-
-    def _push_of(self, slug: str, source: str, accelerator: Accelerator) -> Push:
-        s = self._settings
-        return Push(
-            slug=slug,
-            source=source,
-            machine_shape=accelerator.machine_shape,
-            gpu=accelerator.zone == GPU,
-            tpu=accelerator.zone == TPU,
-            timeout_s=int(s.kaggle_session_cap_s),
-            image=s.kaggle_image,
-        )
-
     def preview_of(self, request: LaunchRequest) -> Push:
-        """What a launch would push, with a word in place of the ticket. Raises LaunchRejected."""
-        accelerator, place = self._accelerator(request), request.placement
-        label = Label(
-            request.name, place.zone, place.shape, request.supervisor_id, request.run_id, request.launch_id, 0.0
-        )
-        source = notebook(label, self._fill("TICKET", folder_of(request.name)))
-        return self._push_of(slug_of(request.name), source, accelerator)
+        """Raises LaunchRejected."""
+        self._accelerator(request)
+        return self._pusher.preview(request)
 
-    def _refuse(self, words: str, zone: str) -> NoReturn:
-        """Kaggle's refusal, by its words: it has no codes. Raises LaunchFailed."""
-        lower = words.lower()
-        if "session count" in lower or "sessions" in lower:
-            raise NoCapacity(f"Kaggle starts no more sessions of this account now: {words}")
-        if "quota" in lower:
-            try:
-                quota: Quota | None = self.read_quota()
-            except ProviderUnavailable:
-                quota = None
-            raise QuotaExceeded(f"Kaggle refuses the session: {words}; {self._reset_text(quota)}", "zone")
-        raise LaunchRejected(f"Kaggle refuses the notebook: {words}")
-
-    def _note_unclear(self, request: LaunchRequest) -> None:
-        with self._lock:
-            self._unclear[request.name] = self._now() + SETTLED_S
+    def quotas(self) -> Mapping[str, Quota]:
+        return self.hours.by_shape()
 
     # --- the claim ----------------------------------------------------------------------------------------------------
 
@@ -305,35 +218,29 @@ class KaggleProvider:
             for name, value in launch_values(request).items()
             if name not in ("store_url", "server_url", "server_file")
         }
-        most_s = min(self._settings.kaggle_session_cap_s, self._left_s(request.placement.zone))
+        most_s = min(self._settings.kaggle_session_cap_s, self.hours.left_s(request.placement.zone))
         warning_s = leaving_s(request.checkpoint_s, most_s, request.timed_out)
         ends_s = max(most_s - min(START_S, most_s / 20) - warning_s, most_s / 4)
         values["machine_max_s"] = min(request.machine_max_s, ends_s)
         values["expiry_s"] = warning_s
+        values["machine_id"] = self._machine_id(request)
         if accelerator.zone == GPU:
-            values["gpus"] = max(1, accelerator.count)
+            values["gpus"], values["gpu_model"] = least_gpus(accelerator), accelerator.model
         return Handover(values, secrets.read_all(request.secrets))
 
-    def _left_s(self, zone: str) -> float:
-        """Of the weekly hours. Reserved ones are those of this very session. Infinite where that is not known."""
-        if zone == CPU:
-            return math.inf
-        try:
-            hours = hours_of(self.read_quota(), zone)
-        except ProviderUnavailable:
-            return math.inf
-        if hours is None or hours.allowed_s is None:
-            return math.inf
-        return max(LEAST_S, hours.allowed_s - hours.used_s)
+    def _machine_id(self, request: LaunchRequest) -> str:
+        """Raises LaunchRejected, ProviderUnavailable."""
+        found = self._surveyor.read_one(request.name)
+        if not isinstance(found, Entry) or not _is_own(found, request):
+            raise LaunchRejected(f"the notebook of {request.name} is not there any more")
+        return str(found.session.kernel_id)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def machines(self) -> MachineListing:
         survey = self._surveyor.survey()
-        now = self._now()
-        with self._lock:
-            self._listed = (now, survey)
-            self._unclear = {name: until for name, until in self._unclear.items() if until + 3600.0 > now}
+        self.hours.follow()
+        self._listed = (self._now(), survey)
         zones = frozenset({GPU, TPU, CPU, *(entry.session.label.zone for entry in survey.entries.values())})
         every = survey.unread.get("")
         reasons = dict.fromkeys(zones, every) if every else dict(survey.unread)
@@ -419,15 +326,6 @@ class KaggleProvider:
 
     def ask_to_stop(self, ref: MachineRef) -> None:
         raise NotSupported("nothing reaches a session: its agent reads the .stop marker")
-
-
-def folder_of(name: str) -> str:
-    """Of a machine, in its session. It is scratch: nothing of it becomes the version's output."""
-    return f"{FOLDER}/{name}"
-
-
-def hours_of(quota: Quota, zone: str) -> Hours | None:
-    return quota.gpu if zone == GPU else quota.tpu if zone == TPU else None
 
 
 def leaving_s(checkpoint_s: float | None, most_s: float, timed_out: int) -> float:

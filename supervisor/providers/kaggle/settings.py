@@ -22,20 +22,28 @@ SHORTEST_S, LONGEST_S = 900.0, 12 * 3600.0
 
 
 class Accelerator(NamedTuple):
-    """`machine_shape`: Kaggle's name, "" = none. `zone`: its weekly hours. `count`: cards of one session, 0 = not
-    known, or no GPU. `words`: for people, "" = no accelerator."""
+    """`machine_shape`: Kaggle's name, "" = none. `zone`: its weekly hours. `cards`: of one session, 0 = not
+    known, or no GPU. `model`: a part of the name of each card, "" = no GPU, or not known."""
 
     machine_shape: str
     zone: str
-    count: int
-    words: str
+    cards: int
+    model: str
+
+    @property
+    def words(self) -> str:
+        """ "" = no GPU."""
+        if self.zone != GPU:
+            return ""
+        name = self.model or "GPU"
+        return f"{self.cards} × {name}" if self.cards > 1 else name
 
 
 # Kaggle/kaggle-cli docs/kernels.md, "Accelerators available as of Sep 2026". It gives a number of cards for T4 only.
 # Some of them are for participants of competitions, or for the staff.
 ACCELERATORS: Mapping[str, Accelerator] = {
     "t4": Accelerator("NvidiaTeslaT4", GPU, 1, "T4"),
-    "t4x2": Accelerator("NvidiaTeslaT4Highmem", GPU, 2, "2 × T4"),
+    "t4x2": Accelerator("NvidiaTeslaT4Highmem", GPU, 2, "T4"),
     "l4": Accelerator("NvidiaL4X1", GPU, 1, "L4"),
     "l4s": Accelerator("NvidiaL4", GPU, 0, "L4"),
     "a100": Accelerator("NvidiaTeslaA100", GPU, 0, "A100"),
@@ -82,8 +90,7 @@ def accelerator_of(s: KaggleSettings, shape: str) -> Accelerator | None:
     name = s.kaggle_accelerators.get(shape)
     if name is None:
         return ACCELERATORS.get(shape)
-    is_tpu = name.lower().startswith("tpu")
-    return Accelerator(name, TPU if is_tpu else GPU, 0, "" if is_tpu else name.removeprefix("Nvidia"))
+    return Accelerator(name, TPU if name.lower().startswith("tpu") else GPU, 0, "")
 
 
 def check(s: KaggleSettings) -> None:
@@ -125,8 +132,8 @@ def offers(name: str, s: KaggleSettings) -> tuple[Offer, ...]:
 def meaning(s: KaggleSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
     """The settings in effect, in words."""
     hours = s.kaggle_session_cap_s / 3600
-    return (
+    text = (
         f"machines are notebook sessions of {s.kaggle_user} on Kaggle with {', '.join(s.kaggle_shapes)}, of "
-        f"{hours:g} h at most; objects in {store_url}, through the supervisor",
-        (),
+        f"{hours:g} h at most; objects in {store_url}, through the supervisor"
     )
+    return text, ()

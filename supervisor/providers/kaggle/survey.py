@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.machines import Machine
-from supervisor.ports.claims import Claim, Claims
+from supervisor.ports.claims import Claim, ClaimKey, Claims
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.kaggle.api import Api, KaggleError
 from supervisor.providers.kaggle.kernels import MARK, Label, label_in, slug_of
@@ -117,7 +117,7 @@ class Surveyor:
         self.note_release(slug)
         self._api.delete(slug)
         if session.claim is not None and self._claims is not None:
-            self._claims.drop(session.label.launch_id)
+            self._claims.drop(session.label.run_id, session.label.launch_id)
         self.forget(slug)
 
     def forget(self, slug: str) -> None:
@@ -129,10 +129,8 @@ class Surveyor:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _claimed(self) -> Mapping[tuple[str, str], Claim]:
-        """(run, launch) -> claim: the number of a launch is of its run alone."""
-        every = {} if self._claims is None else self._claims.all()
-        return {(claim.run_id, claim.launch_id): claim for claim in every.values()}
+    def _claimed(self) -> Mapping[ClaimKey, Claim]:
+        return {} if self._claims is None else self._claims.all()
 
     def _label(self, slug: str, kernel_id: int) -> Label | None:
         """None = it is a notebook of somebody else. Raises ProviderUnavailable."""
@@ -149,7 +147,7 @@ class Surveyor:
                 self._over.pop(slug, None)
             self._labels[slug] = (kernel_id, label)
 
-    def _entry(self, slug: str, kernel_id: int, label: Label, claims: Mapping[tuple[str, str], Claim]) -> Entry:
+    def _entry(self, slug: str, kernel_id: int, label: Label, claims: Mapping[ClaimKey, Claim]) -> Entry:
         with self._lock:
             session = self._over.get(slug)
         claim = claims.get((label.run_id, label.launch_id))
@@ -194,7 +192,9 @@ class Surveyor:
         could not be read). The list may be late; one that neither has is gone."""
         with self._lock:
             missing = {slug: machine for slug, machine in self._alive.items() if slug not in listed}
-            for slug in [slug for slug in (*self._labels, *self._released) if slug not in listed | missing]:
+            for slug in [
+                slug for slug in (*self._labels, *self._released) if slug not in listed and slug not in missing
+            ]:
                 self._labels.pop(slug, None)
                 self._over.pop(slug, None)
                 self._released.discard(slug)

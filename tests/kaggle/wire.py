@@ -1,0 +1,100 @@
+"""Every exchange with the tests' Kaggle, checked against the request and response classes of Kaggle's own client.
+
+A field that the client does not have would be ignored by it in silence, in both directions: here it fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import requests
+from kagglesdk.kaggle_object import KaggleObject
+from kagglesdk.kernels.services.kernels_api_service import KernelsApiClient
+from kagglesdk.kernels.types import kernels_api_service as types
+from requests.adapters import BaseAdapter
+
+SERVICE = "https://api.kaggle.com/v1/kernels.KernelsApiService/"
+
+
+class NotInTheClient(AssertionError):
+    """A field, a method or a value that kagglesdk does not have."""
+
+
+class Refusal(Exception):
+    """An answer that is none. `message`: in Kaggle's form of an error."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, dict(headers or {})
+
+
+def check(cls: type[KaggleObject], value: Mapping[str, Any], where: str) -> None:
+    """Each field of this JSON object is one of the class, with a value that the class can read."""
+    names = {field.json_name: field for field in cls._fields}
+    for name, part in value.items():
+        if name not in names:
+            raise NotInTheClient(f"{where}: {cls.__name__} has no field {name}")
+        inner = names[name].field_type
+        parts = part if isinstance(part, list) else [part]
+        for each in parts:
+            if isinstance(inner, type) and issubclass(inner, KaggleObject):
+                check(inner, each, f"{where}.{name}")
+    try:
+        cls.from_dict(dict(value))
+    except Exception as error:
+        raise NotInTheClient(f"{where}: {cls.__name__} cannot read {value!r}: {error}") from error
+
+
+def classes(method: str) -> tuple[type[KaggleObject], type[KaggleObject]]:
+    """Of the request and the response of a method of the service."""
+    request = getattr(types, f"Api{method}Request", None)
+    response = getattr(types, f"Api{method}Response", None)
+    client = "".join(f"_{char.lower()}" if char.isupper() else char for char in method).lstrip("_")
+    if request is None or response is None or not hasattr(KernelsApiClient, client):
+        raise NotInTheClient(f"the client has no method {method}")
+    return request, response
+
+
+class Wire(BaseAdapter):
+    """The place of the network in a session of requests. `answer(method, body)`: a JSON object, or raises Refusal.
+    `violations`: what was wrong with an exchange, also where the code under test has swallowed it."""
+
+    def __init__(self, answer: Callable[[str, Mapping[str, Any]], Mapping[str, Any]], violations: list[str]) -> None:
+        super().__init__()
+        self._answer, self._violations = answer, violations
+
+    def close(self) -> None:
+        pass
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        assert request.url is not None
+        try:
+            if request.method != "POST" or not request.url.startswith(SERVICE):
+                raise NotInTheClient(f"{request.method} {request.url}")
+            method = request.url.removeprefix(SERVICE)
+            of_request, of_response = classes(method)
+            body = json.loads(request.body or b"{}")
+            check(of_request, body, method)
+            if not request.headers.get("Authorization"):
+                raise Refusal(401, "Unauthenticated")
+            answer = self._answer(method, {**body, "authorization": request.headers["Authorization"]})
+            check(of_response, answer, method)
+        except NotInTheClient as violation:
+            self._violations.append(str(violation))
+            raise
+        except Refusal as refusal:
+            error = {"code": refusal.status, "message": refusal.message}
+            return _response(request, refusal.status, error, refusal.headers)
+        return _response(request, 200, answer, {})
+
+
+def _response(
+    request: requests.PreparedRequest, status: int, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> requests.Response:
+    response = requests.Response()
+    response.status_code, response.request, response.url = status, request, str(request.url)
+    response.headers.update({"Content-Type": "application/json", **headers})
+    response._content = json.dumps(body).encode()
+    return response
