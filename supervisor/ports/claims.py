@@ -19,7 +19,7 @@ ClaimKey = tuple[str, str]  # (run id, launch id): launch ids repeat in every ru
 @dataclass(frozen=True, slots=True)
 class Claim:
     """`claimant`: the random name that the notebook gave itself. `session`: what the platform calls it, such as
-    {"platform": "kaggle", "id": "…"}; texts from the notebook, never trusted. `at`: of the claim, epoch seconds.
+    {"platform": "…", "id": "…"}; texts from the notebook, never trusted. `at`: of the claim, epoch seconds.
     `seen_at`: the last request of this session at the door, or its last pushed beat, as far as this process knows it;
     never before `at`."""
 

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from supervisor.domain.profile import End, Profile, Survival
+from supervisor.providers.kaggle.profile import profile as kaggle_profile
+from supervisor.providers.kaggle.settings import KaggleSettings
 from supervisor.providers.kubernetes.profile import profile as kubernetes_profile
 from supervisor.providers.kubernetes.settings import KubernetesSettings
 from supervisor.providers.slurm.profile import documented
@@ -18,6 +20,7 @@ COLUMNS = (End.PROCESS, End.REQUEUE, End.STOP, End.DESTROY)
 PROFILES = {
     "slurm": documented(SlurmSettings(slurm_folder="/scratch/me/spot"), DAY, "/scratch"),
     "kubernetes": kubernetes_profile(KubernetesSettings(kubernetes_claim="checkpoints"), DAY),
+    "kaggle": kaggle_profile(KaggleSettings(), DAY),
 }
 
 

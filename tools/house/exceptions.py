@@ -84,6 +84,7 @@ VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("supervisor/services/reading/cost.py", ("Google", "google"), "the page that its figures were read from"),
     ("supervisor/cli/files/local_inputs.py", ('name == "local"',), "where no supervisor is asked"),
     ("supervisor/dashboard/pages/spec.py", ('provider", "local") == "local"',), "as the command line takes it"),
+    ("supervisor/providers/gce/machines/clean_up.sh", ("kaggle",), "a file of a login that no image may keep"),
     ("supervisor/providers/local/provider.py", ("Google",), "says where to find what this provider does not have"),
 )
 

@@ -172,7 +172,7 @@ class Api:
         request.kernel_session_id = session_id
         return _line(self._call("cancel_kernel_session", request).error_message or "")
 
-    def delete(self, slug: str) -> None:
+    def delete_notebook(self, slug: str) -> None:
         """A notebook that does not exist is success."""
         from kagglesdk.kernels.types.kernels_api_service import ApiDeleteKernelRequest
 

@@ -28,7 +28,7 @@ from supervisor.providers.kaggle.settings import CPU, GPU, TPU, KaggleSettings
 from supervisor.providers.kaggle.traits import TRAITS
 
 DAY = "2026-11-27"
-CLI, SDK = "kaggle-cli: docs/kernels.md", "kagglesdk 0.1.38: kernels API"
+CLI, SDK = "kaggle-cli: kernels", "kagglesdk 0.1.38: kernels API"
 OWN_PAGE = "docs/providers/kaggle.md"
 CANCEL = "cancel the session"
 YES, NO, VERIFY = Survival.YES, Survival.NO, Survival.VERIFY

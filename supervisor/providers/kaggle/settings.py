@@ -39,7 +39,7 @@ class Accelerator(NamedTuple):
         return f"{self.cards} × {name}" if self.cards > 1 else name
 
 
-# Kaggle/kaggle-cli docs/kernels.md, "Accelerators available as of Sep 2026". It gives a number of cards for T4 only.
+# Kaggle/kaggle-cli, its page of kernels, "Accelerators available as of Sep 2026". It gives a number of cards for T4 only.
 # Some of them are for participants of competitions, or for the staff.
 ACCELERATORS: Mapping[str, Accelerator] = {
     "t4": Accelerator("NvidiaTeslaT4", GPU, 1, "T4"),
@@ -55,7 +55,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 }
 # The client's own list of retired names: a session with one of them runs on something else, or on no accelerator.
 RETIRED = frozenset({"nvidiateslap100", "tpuv38", "tpu1vmv38", "tpuv232", "tpuv2256"})
-STORE = StoreForm("file:///FOLDER or gs://BUCKET/PREFIX", re.compile(r"(file:/|gs:)//.+", re.DOTALL))
+STORE = StoreForm("file:///FOLDER, or a bucket", re.compile(r"(file:/|gs:)//.+", re.DOTALL))
 RULES = Rules(
     counts={"kaggle_sessions": (1, 100)},
     pairs={"kaggle_accelerators": "shape=name pairs, such as l4x4=NvidiaL4"},

@@ -115,7 +115,7 @@ class Surveyor:
     def finish(self, slug: str, session: Session) -> None:
         """Delete the notebook of a session that is over, and forget its claim. Raises ProviderUnavailable."""
         self.note_release(slug)
-        self._api.delete(slug)
+        self._api.delete_notebook(slug)
         if session.claim is not None and self._claims is not None:
             self._claims.drop(session.label.run_id, session.label.launch_id)
         self.forget(slug)
