@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 from supervisor.ports.claims import Claim, ClaimKey
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.providers.kaggle.api import Api
-from supervisor.providers.kaggle.kernels import LACKS, label_in, slug_of
+from supervisor.providers.kaggle.kernels import NOTHING, label_in, slug_of
 from supervisor.providers.kaggle.provider import KaggleProvider
 from supervisor.providers.kaggle.pushing import Origin
 from supervisor.providers.kaggle.settings import KaggleSettings
@@ -59,30 +58,24 @@ class MemoryClaims:
 
 
 class ClaimingSessions:
-    """A session that claims its job when it starts, and does nothing else. `gpus`: what it finds. `says_id`: whether it
-    knows its id. `reports` False: it hangs before the claim."""
+    """A session that claims its job when it starts, and does nothing else. `network`: to the supervisor. `says_id`:
+    whether it knows its id. `reports` False: it hangs before the claim."""
 
     def __init__(self, claims: MemoryClaims) -> None:
-        self.claims, self.gpus, self.says_id, self.reports = claims, 2, True, True
+        self.claims, self.network, self.says_id, self.reports = claims, True, True, True
         self.kaggle: Kaggle
 
     def begin(self, version: Version) -> None:
-        wanted = re.search(r"url, sha256, ticket, folder, gpus = (.*)", version.code)
-        assert wanted is not None
-        _, _, ticket, _, gpus = ast.literal_eval(wanted[1])
-        if self.gpus < gpus:
-            self._leave(version, f"{self.gpus} GPUs, and {gpus} were asked for")
-        elif not version.internet:
-            self._leave(version, "no way to the supervisor: <urlopen error [Errno -3] Temporary failure>")
-        elif self.reports and not self.claims.claim(ticket, id=str(version.session_id) if self.says_id else ""):
-            self._leave(version, "no claim: TICKET_USED")
+        ticket = re.search(r'^TICKET = "(.*?)"', version.code, flags=re.MULTILINE)
+        assert ticket is not None
+        if not (version.internet and self.network):
+            version.printed += f"{NOTHING}{URL}: <urlopen error [Errno -3]>. The session has no network to it\n"
+            self.kaggle.end(version, COMPLETE)
+        elif self.reports and not self.claims.claim(ticket[1], id=str(version.session_id) if self.says_id else ""):
+            self.kaggle.end(version, COMPLETE)
 
     def cancel(self, version: Version) -> None:
         pass
-
-    def _leave(self, version: Version, why: str) -> None:
-        version.printed += f"{LACKS}{why}\n"
-        self.kaggle.end(version, COMPLETE)
 
 
 class KaggleSubject(Subject):

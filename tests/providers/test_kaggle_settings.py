@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 
+from supervisor.contract.notebook import cell
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.profile import Danger, End, Survival, danger_clocks, survival
 from supervisor.providers.kaggle.doctor import account_checks
-from supervisor.providers.kaggle.kernels import MOST_CHARS, Label, cell, code_of, label_in, lack_in, notebook, slug_of
+from supervisor.providers.kaggle.kernels import (
+    MOST_CHARS,
+    NOTHING,
+    Label,
+    code_of,
+    label_in,
+    notebook,
+    reason_in,
+    slug_of,
+)
 from supervisor.providers.kaggle.profile import profile
 from supervisor.providers.kaggle.settings import ACCELERATORS, KaggleSettings, accelerator_of, check, complete, offers
 from tests.kaggle.service import HOUR_S, Refusal
@@ -96,14 +106,10 @@ def test_long_names_have_slugs_of_their_own() -> None:
     assert len({slug_of(name) for name in names}) == len(names)
 
 
-def test_a_cell_never_fails_and_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
-    """NB2, NB3: Kaggle discards the version of a cell that failed; minutes, not hours, without a GPU."""
-    for gpus, words in ((99, "0 GPUs, and 99 were asked for"), (0, "no way to the supervisor")):
-        exec(cell("http://127.0.0.1:9", "0" * 64, "ticket", "/nowhere", gpus), {})  # noqa: S102 - as the kernel does
-        assert lack_in(capsys.readouterr().out).startswith(f"this session has {words}")
-    exec(cell("no-address", "0" * 64, "ticket", "/nowhere", 0), {})  # noqa: S102
-    assert "spot: ValueError" in capsys.readouterr().out
-    assert lack_in("spot: trained\n") == ""
+def test_why_a_cell_started_nothing_is_read_from_its_log() -> None:
+    assert reason_in(f"a\n{NOTHING}https://x: no network\nb\n") == "https://x: no network"
+    assert reason_in("spot: trained\n") == ""
+    assert NOTHING in cell("https://x", "ticket", "0" * 64), "the words of the cell"
 
 
 # --- what people read before a launch ---------------------------------------------------------------------------------

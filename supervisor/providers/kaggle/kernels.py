@@ -1,9 +1,5 @@
 """What of ours is in a Kaggle notebook: its slug, a first line that says whose machine it is, and one cell. Pure.
 
-The cell has the address of the supervisor, the hash of the agent's archive, and a ticket that is good for one claim: no
-key and no secret. It never fails, because Kaggle counts the version of a cell that failed as failed, and what lacks it
-says in one line: a session without its GPU leaves in its first minute.
-
 Each launch has a private notebook of its own, and each push makes one version of it: the first line says which. So a
 notebook that was edited by hand has more versions than that, and our session is still asked for by its number.
 """
@@ -15,43 +11,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from string import Template
 from typing import Any
 
 MARK = "spot-"
 MOST_CHARS = 50  # of a title, which the slug is made of
 HEADER = "# spot-supervisor: "
-FOLDER = "/kaggle/temp/spot"  # scratch: nothing in it becomes the version's output
-LACKS = "spot: this session has "
-_CELL = Template(
-    """# Claims one job from the supervisor, and trains until the work or the session ends. Nothing here is secret.
-import glob, hashlib, os, urllib.request, zipfile
-
-def begin():
-    url, sha256, ticket, folder, gpus = $url, $sha256, $ticket, $folder, $gpus
-    cards = len(glob.glob("/dev/nvidia[0-9]*"))
-    if cards < gpus:
-        return print("${lacks}%d GPUs, and %d were asked for" % (cards, gpus))
-    try:
-        data = urllib.request.urlopen(url + "/v1/door/agent.pyz", timeout=60).read()
-    except OSError as error:
-        return print("${lacks}no way to the supervisor: %s" % error)
-    if hashlib.sha256(data).hexdigest() != sha256:
-        return print("${lacks}the archive of another version of the supervisor")
-    os.makedirs(folder, exist_ok=True)
-    archive = folder + "/agent.pyz"
-    with open(archive, "wb") as target:
-        target.write(data)
-    view = {}
-    exec(zipfile.ZipFile(archive).read("supervisor/agent/notebook/cell.py"), view)
-    view["run"](archive, ["--url", url, "--ticket", ticket], folder)
-
-try:
-    begin()
-except Exception as error:
-    print("spot: %s: %s" % (type(error).__name__, error))
-"""
-)
+NOTHING = "spot: nothing was started: "  # of contract/notebook.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +59,10 @@ def notebook(label: Label, cell: str) -> str:
     return json.dumps({"cells": [code], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4})
 
 
-def folder_of(name: str, root: str = FOLDER) -> str:
-    """Of a machine, in its session."""
-    return f"{root}/{name}"
-
-
-def cell(url: str, sha256: str, ticket: str, folder: str, gpus: int) -> str:
-    """`url`: of the supervisor. `sha256`: of the agent's archive. `gpus`: the least that the session must have."""
-    words = {"url": url, "sha256": sha256, "ticket": ticket, "folder": folder, "gpus": gpus}
-    return _CELL.substitute(lacks=LACKS, **{name: repr(value) for name, value in words.items()})
-
-
-def lack_in(log: str) -> str:
-    """What the cell says that its session lacks; "" = nothing."""
-    match = re.search(re.escape(LACKS) + ".*", log)
-    return match[0].removeprefix("spot: ") if match else ""
+def reason_in(log: str) -> str:
+    """Why the cell has started nothing; "" = it does not say so."""
+    match = re.search(re.escape(NOTHING) + ".*", log)
+    return match[0].removeprefix(NOTHING) if match else ""
 
 
 def code_of(source: str) -> str:

@@ -9,7 +9,7 @@ from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.machinefolder.platform import whole_characters
 from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
-from supervisor.providers.kaggle.kernels import code_of, folder_of, slug_of
+from supervisor.providers.kaggle.kernels import code_of, slug_of
 from supervisor.providers.kaggle.provider import KaggleProvider
 from supervisor.providers.kaggle.settings import KaggleSettings
 
@@ -45,7 +45,7 @@ class KagglePlatform:
     def login(self, ref: MachineRef) -> Login:
         """There is no shell: the command says where the notebook is."""
         page = f"{PAGE}/{self._settings.kaggle_user}/{slug_of(ref.name)}"
-        return Login(f"echo 'Kaggle gives no shell. The notebook ({ref.zone}): {page}'", folder_of(ref.name))
+        return Login(f"echo 'Kaggle gives no shell. The notebook ({ref.zone}): {page}'")
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         return ()

@@ -30,8 +30,8 @@ from supervisor.ports.traits import Traits
 from supervisor.providers.kaggle import profile as profiles
 from supervisor.providers.kaggle.api import Api, KaggleError, Push
 from supervisor.providers.kaggle.hours import WeeklyHours
-from supervisor.providers.kaggle.kernels import lack_in, slug_of
-from supervisor.providers.kaggle.pushing import Origin, Pusher, least_gpus
+from supervisor.providers.kaggle.kernels import reason_in, slug_of
+from supervisor.providers.kaggle.pushing import Origin, Pusher
 from supervisor.providers.kaggle.settings import CPU, GPU, TPU, Accelerator, KaggleSettings, accelerator_of, offers
 from supervisor.providers.kaggle.states import Session
 from supervisor.providers.kaggle.survey import Entry, Survey, Surveyor
@@ -171,11 +171,9 @@ class KaggleProvider:
                 "settings on Kaggle"
             )
         printed = self.api.log(slug, session.label.push).decode(errors="replace")
-        lack = lack_in(printed)
-        if lack:
-            asked = f"{request.placement.shape} was pushed as {source.machine_shape or 'no accelerator'}"
-            return f"{lack} ({asked})"
-        words = session.message or " ".join(printed.split())[-REASON_CHARS:] or "it printed nothing"
+        words = (
+            session.message or reason_in(printed) or " ".join(printed.split())[-REASON_CHARS:] or "it printed nothing"
+        )
         return f"the session ended ({session.word}) before its notebook claimed the job: {words}"
 
     def _refuse_second(self, request: LaunchRequest, survey: Survey) -> None:
@@ -222,10 +220,11 @@ class KaggleProvider:
         warning_s = leaving_s(request.checkpoint_s, most_s, request.timed_out)
         ends_s = max(most_s - min(START_S, most_s / 20) - warning_s, most_s / 4)
         values["machine_max_s"] = min(request.machine_max_s, ends_s)
+        values["session_max_s"] = ends_s  # from the start of the session, which is before that of the agent
         values["expiry_s"] = warning_s
         values["machine_id"] = self._machine_id(request)
         if accelerator.zone == GPU:
-            values["gpus"], values["gpu_model"] = least_gpus(accelerator), accelerator.model
+            values["gpus"], values["gpu_model"] = max(1, accelerator.cards), accelerator.model
         return Handover(values, secrets.read_all(request.secrets))
 
     def _machine_id(self, request: LaunchRequest) -> str:

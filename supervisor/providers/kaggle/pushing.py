@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from supervisor.contract.notebook import cell
 from supervisor.ports.claims import Claims
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, LaunchRequest, NoCapacity, ProviderUnavailable
 from supervisor.providers.kaggle.api import Api, KaggleError, Push
 from supervisor.providers.kaggle.hours import WeeklyHours
-from supervisor.providers.kaggle.kernels import FOLDER, Label, cell, folder_of, notebook, slug_of
-from supervisor.providers.kaggle.settings import GPU, TPU, Accelerator, KaggleSettings, accelerator_of
+from supervisor.providers.kaggle.kernels import Label, notebook, slug_of
+from supervisor.providers.kaggle.settings import GPU, TPU, KaggleSettings, accelerator_of
 
 SETTLED_S = 90.0  # how long a push without a clear response may still make its notebook
 UNCLEAR_KEPT_S = 3600.0
@@ -23,12 +24,10 @@ TICKET_S = 2 * 86_400.0  # a session may be queued for long, and its ticket is g
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where sessions come from. `agent()`: the archive. `url`: where they reach the supervisor, "" = they do not.
-    `root`: the folder of machines in a session."""
+    """Where sessions come from. `agent()`: the archive. `url`: where they reach the supervisor, "" = they do not."""
 
     agent: Callable[[], Path]
     url: str
-    root: str = FOLDER
 
 
 class Pusher:
@@ -91,20 +90,16 @@ class Pusher:
         s, origin, accelerator = self._settings, self._origin, accelerator_of(self._settings, label.shape)
         assert accelerator is not None  # the shape is one of the offers
         sha256 = hashlib.sha256(origin.agent().read_bytes()).hexdigest()
-        folder = folder_of(label.name, origin.root)
+        source = cell(origin.url, ticket, sha256, f"a session of {label.run_id}")
         return Push(
             slug=slug_of(label.name),
-            source=notebook(label, cell(origin.url.rstrip("/"), sha256, ticket, folder, least_gpus(accelerator))),
+            source=notebook(label, source),
             machine_shape=accelerator.machine_shape,
             gpu=accelerator.zone == GPU,
             tpu=accelerator.zone == TPU,
             timeout_s=int(s.kaggle_session_cap_s),
             image=s.kaggle_image,
         )
-
-
-def least_gpus(accelerator: Accelerator) -> int:
-    return max(1, accelerator.cards) if accelerator.zone == GPU else 0
 
 
 def _refused(words: str, hours: WeeklyHours) -> LaunchFailed:
