@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import requests
 
 from supervisor.providers.kaggle.kernels import code_of
-from tests.kaggle.wire import Refusal, Wire
+from tests.kaggle.wire import Exchanges, Refusal, Wire
 
 USER, TOKEN = "ada", "a-token-of-ada"
 QUEUED, RUNNING, COMPLETE, ERROR = "QUEUED", "RUNNING", "COMPLETE", "ERROR"
@@ -72,24 +72,25 @@ class Kaggle:
     """`now`: epoch seconds. `internet`: whether the phone number of the account is verified. `allowed_s`, `used_s`: of
     the weekly GPU hours; None = the answer has none. `lose_answer`: the next push is done, and nothing is answered.
     `refuse`: method -> the refusal of each call. `queue`: whether sessions stay in it. `late`: the list does not have
-    what was pushed. `pushes`: how many were accepted."""
+    what was pushed. `pushes`: how many were accepted. `slack_s`: how much later a session ends than at its timeout."""
 
     def __init__(self, now: Callable[[], float], runner: Runner) -> None:
         self.now, self.runner = now, runner
         self.notebooks: dict[str, Notebook] = {}
         self.violations: list[str] = []
+        self.exchanges = Exchanges(self.answer, self.violations)
         self.refuse: dict[str, Refusal] = {}
         self.calls: list[str] = []
         self.internet = True
         self.allowed_s: float | None = 30 * HOUR_S
         self.used_s, self.resets_at = 0.0, 1_790_500_000.0
         self.lose_answer = self.away = self.queue = self.late = False
-        self.push_error = ""
+        self.push_error, self.slack_s = "", 0.0
         self.pushes, self._ids = 0, 100
         self._lock = threading.RLock()
 
     def wire(self) -> Wire:
-        return Wire(self.answer, self.violations)
+        return Wire(self.exchanges)
 
     def answer(self, method: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._lock:
@@ -118,7 +119,10 @@ class Kaggle:
                 elif version.status == QUEUED and not self.queue:
                     version.status, version.started_at = RUNNING, self.now()
                     self.runner.begin(version)
-                elif version.started_at is not None and self.now() - version.started_at >= version.timeout_s:
+                elif (
+                    version.started_at is not None
+                    and self.now() >= version.started_at + version.timeout_s + self.slack_s
+                ):
                     self.runner.cancel(version)
                     self.end(version, ERROR, "Your notebook was stopped because it exceeded the max allowed time")
 

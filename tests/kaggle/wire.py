@@ -15,6 +15,8 @@ from kagglesdk.kernels.services.kernels_api_service import KernelsApiClient
 from kagglesdk.kernels.types import kernels_api_service as types
 from requests.adapters import BaseAdapter
 
+from tests.cloud.web import Request, Response
+
 SERVICE = "https://api.kaggle.com/v1/kernels.KernelsApiService/"
 
 
@@ -57,44 +59,61 @@ def classes(method: str) -> tuple[type[KaggleObject], type[KaggleObject]]:
     return request, response
 
 
-class Wire(BaseAdapter):
-    """The place of the network in a session of requests. `answer(method, body)`: a JSON object, or raises Refusal.
+Answer = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Exchanges:
+    """`answer(method, body)`: a JSON object, or raises Refusal; the header Authorization is in the body too.
     `violations`: what was wrong with an exchange, also where the code under test has swallowed it."""
 
-    def __init__(self, answer: Callable[[str, Mapping[str, Any]], Mapping[str, Any]], violations: list[str]) -> None:
-        super().__init__()
+    def __init__(self, answer: Answer, violations: list[str]) -> None:
         self._answer, self._violations = answer, violations
+
+    def exchange(
+        self, method: str, content: bytes, authorization: str
+    ) -> tuple[int, Mapping[str, Any], dict[str, str]]:
+        """(HTTP status, body, headers). Raises NotInTheClient."""
+        try:
+            of_request, of_response = classes(method)
+            body = json.loads(content or b"{}")
+            check(of_request, body, method)
+            if not authorization:
+                raise Refusal(401, "Unauthenticated")
+            answer = self._answer(method, {**body, "authorization": authorization})
+            check(of_response, answer, method)
+        except NotInTheClient as violation:
+            self._violations.append(str(violation))
+            raise
+        except Refusal as refusal:
+            return refusal.status, {"code": refusal.status, "message": refusal.message}, refusal.headers
+        return 200, answer, {}
+
+    def web(self, request: Request) -> Response:
+        """The same over HTTP."""
+        method = request.path.rpartition("/")[2]
+        status, body, headers = self.exchange(method, request.body, request.headers.get("authorization", ""))
+        return Response(status, body, {"Content-Type": "application/json", **headers})
+
+
+class Wire(BaseAdapter):
+    """The place of the network in a session of requests."""
+
+    def __init__(self, exchanges: Exchanges) -> None:
+        super().__init__()
+        self._exchanges = exchanges
 
     def close(self) -> None:
         pass
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         assert request.url is not None
-        try:
-            if request.method != "POST" or not request.url.startswith(SERVICE):
-                raise NotInTheClient(f"{request.method} {request.url}")
-            method = request.url.removeprefix(SERVICE)
-            of_request, of_response = classes(method)
-            body = json.loads(request.body or b"{}")
-            check(of_request, body, method)
-            if not request.headers.get("Authorization"):
-                raise Refusal(401, "Unauthenticated")
-            answer = self._answer(method, {**body, "authorization": request.headers["Authorization"]})
-            check(of_response, answer, method)
-        except NotInTheClient as violation:
-            self._violations.append(str(violation))
-            raise
-        except Refusal as refusal:
-            error = {"code": refusal.status, "message": refusal.message}
-            return _response(request, refusal.status, error, refusal.headers)
-        return _response(request, 200, answer, {})
-
-
-def _response(
-    request: requests.PreparedRequest, status: int, body: Mapping[str, Any], headers: Mapping[str, str]
-) -> requests.Response:
-    response = requests.Response()
-    response.status_code, response.request, response.url = status, request, str(request.url)
-    response.headers.update({"Content-Type": "application/json", **headers})
-    response._content = json.dumps(body).encode()
-    return response
+        assert request.method == "POST"
+        assert request.url.startswith(SERVICE)
+        content = request.body.encode() if isinstance(request.body, str) else request.body or b""
+        method, authorization = request.url.removeprefix(SERVICE), request.headers.get("Authorization", "")
+        status, body, headers = self._exchanges.exchange(method, content, authorization)
+        response = requests.Response()
+        response.status_code, response.request, response.url = status, request, request.url
+        response.headers.update({"Content-Type": "application/json", **headers})
+        response._content = json.dumps(body).encode()
+        return response

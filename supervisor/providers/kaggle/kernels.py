@@ -55,7 +55,7 @@ def notebook(label: Label, cell: str) -> str:
     first = HEADER + json.dumps(asdict(label), sort_keys=True, ensure_ascii=True)
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     text = f"{first}\n{cell}"
-    code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": list[str](), "source": text}
+    code: dict[str, Any] = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": text}
     return json.dumps({"cells": [code], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4})
 
 

@@ -220,7 +220,6 @@ class KaggleProvider:
         warning_s = leaving_s(request.checkpoint_s, most_s, request.timed_out)
         ends_s = max(most_s - min(START_S, most_s / 20) - warning_s, most_s / 4)
         values["machine_max_s"] = min(request.machine_max_s, ends_s)
-        values["session_max_s"] = ends_s  # from the start of the session, which is before that of the agent
         values["expiry_s"] = warning_s
         values["machine_id"] = self._machine_id(request)
         if accelerator.zone == GPU:

@@ -39,8 +39,8 @@ class Accelerator(NamedTuple):
         return f"{self.cards} × {name}" if self.cards > 1 else name
 
 
-# Kaggle/kaggle-cli, its page of kernels, "Accelerators available as of Sep 2026". It gives a number of cards for T4 only,
-# and says that some of them are for participants of competitions, or for the staff.
+# Kaggle/kaggle-cli, its page of kernels: "Accelerators available as of Sep 2026". It gives a number of cards for T4
+# only, and says that some of them are for participants of competitions, or for the staff.
 ACCELERATORS: Mapping[str, Accelerator] = {
     "t4": Accelerator("NvidiaTeslaT4", GPU, 1, "T4"),
     "t4x2": Accelerator("NvidiaTeslaT4Highmem", GPU, 2, "T4"),
