@@ -106,7 +106,7 @@ class Api:
         from kagglesdk.kernels.types.kernels_api_service import ApiListKernelsRequest
         from kagglesdk.kernels.types.kernels_enums import KernelsListSortType, KernelsListViewType
 
-        found: dict[str, int] = {}
+        ids: dict[str, int] = {}
         token = ""
         for _ in range(MOST_PAGES):
             request = ApiListKernelsRequest()
@@ -119,10 +119,10 @@ class Api:
             for kernel in page.kernels or ():
                 owner, _, slug = str(kernel.ref or "").strip("/").removeprefix("code/").rpartition("/")
                 if owner.lower() == self.user.lower() and slug:
-                    found[slug] = int(kernel.id)
+                    ids[slug] = int(kernel.id)
             token = page.next_page_token or ""
             if not token:
-                return found
+                return ids
         raise Responded("Kaggle's list of notebooks has no end")
 
     def source(self, slug: str) -> Source:

@@ -99,11 +99,11 @@ class KaggleProvider:
             return waiting
         with self._pushing:
             survey = self._surveyor.survey()
-            found = survey.entries.get(request.name) or survey.gone.get(request.name)
-            if found is None and request.repeated:  # the list may be late
-                found = self._surveyor.read_one(request.name)
-            if found is not None:
-                return self._existing(request, found)
+            entry = survey.entries.get(request.name) or survey.gone.get(request.name)
+            if entry is None and request.repeated:  # the list may be late
+                entry = self._surveyor.read_one(request.name)
+            if entry is not None:
+                return self._existing(request, entry)
             for reason in survey.unread.values():
                 raise ProviderUnavailable(f"a session may be running that could not be read: {reason}")
             self._pusher.wait_until_clear(request, is_new=True)
@@ -228,10 +228,10 @@ class KaggleProvider:
 
     def _machine_id(self, request: LaunchRequest) -> str:
         """Raises LaunchRejected, ProviderUnavailable."""
-        found = self._surveyor.read_one(request.name)
-        if not isinstance(found, Entry) or not _is_own(found, request):
+        entry = self._surveyor.read_one(request.name)
+        if not isinstance(entry, Entry) or not _is_own(entry, request):
             raise LaunchRejected(f"the notebook of {request.name} is not there any more")
-        return str(found.session.kernel_id)
+        return str(entry.session.kernel_id)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -248,14 +248,14 @@ class KaggleProvider:
         return MachineListing(machines, frozenset(reasons), Capacity(zones=free), reasons=reasons)
 
     def find(self, ref: MachineRef) -> Machine | None:
-        found = self._surveyor.read_one(ref.name)
-        if isinstance(found, Machine):
-            return found if ref.machine_id in (None, found.machine_id) else None
-        if found is None or ref.machine_id not in (None, str(found.session.kernel_id)):
+        entry = self._surveyor.read_one(ref.name)
+        if isinstance(entry, Machine):
+            return entry if ref.machine_id in (None, entry.machine_id) else None
+        if entry is None or ref.machine_id not in (None, str(entry.session.kernel_id)):
             return None
-        if found.machine is None:
-            raise ProviderUnavailable(found.problem)
-        return found.machine
+        if entry.machine is None:
+            raise ProviderUnavailable(entry.problem)
+        return entry.machine
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         entry = self.entry(ref) if max_bytes > 0 else None
@@ -263,10 +263,10 @@ class KaggleProvider:
 
     def entry(self, ref: MachineRef) -> Entry | None:
         """None = there is no such notebook. Raises ProviderUnavailable."""
-        found = self._surveyor.read_one(ref.name)
-        if not isinstance(found, Entry) or ref.machine_id not in (None, str(found.session.kernel_id)):
+        entry = self._surveyor.read_one(ref.name)
+        if not isinstance(entry, Entry) or ref.machine_id not in (None, str(entry.session.kernel_id)):
             return None
-        return found
+        return entry
 
     def log(self, entry: Entry) -> bytes:
         """Kaggle has none before the session has printed something."""
@@ -286,19 +286,19 @@ class KaggleProvider:
     def release(self, ref: MachineRef) -> None:
         """A session that is over: its notebook is deleted, because a run has one for each attempt, and what it has
         made is in the object store. One that runs is cancelled first, and the next reading deletes it."""
-        found = self._surveyor.read_one(ref.name)
-        if not isinstance(found, Entry):
-            if found is None or ref.machine_id in (None, found.machine_id):
+        entry = self._surveyor.read_one(ref.name)
+        if not isinstance(entry, Entry):
+            if entry is None or ref.machine_id in (None, entry.machine_id):
                 self._surveyor.forget(slug_of(ref.name))
             return
-        session = found.session
+        session = entry.session
         if ref.machine_id not in (None, str(session.kernel_id)):
             return
-        if found.machine is None:
-            raise ProviderUnavailable(found.problem)
+        if entry.machine is None:
+            raise ProviderUnavailable(entry.problem)
         if session.is_over:
             self._surveyor.finish(slug_of(ref.name), session)
-        elif found.machine.state is not MachineState.ENDING:
+        elif entry.machine.state is not MachineState.ENDING:
             self._cancel(session)
 
     def _cancel(self, session: Session) -> None:

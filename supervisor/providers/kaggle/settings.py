@@ -99,8 +99,8 @@ def check(s: KaggleSettings) -> None:
     check_keys("kaggle_accelerators", s.kaggle_accelerators, "kaggle_shapes", s.kaggle_shapes)
     for shape in s.kaggle_shapes:
         if accelerator_of(s, shape) is None:
-            known = ", ".join(ACCELERATORS)
-            text = f"kaggle_shapes names {shape}: expected {known}, or a shape with its name in kaggle_accelerators"
+            shapes = ", ".join(ACCELERATORS)
+            text = f"kaggle_shapes names {shape}: expected {shapes}, or a shape with its name in kaggle_accelerators"
             raise SettingsRefused(text, {"name": "kaggle_shapes"})
     for shape, name in s.kaggle_accelerators.items():
         if name.lower() in RETIRED:

@@ -121,7 +121,11 @@ class Surveyor:
         self.forget(slug)
 
     def forget(self, slug: str) -> None:
-        """It is gone, and nobody asks for it any more."""
+        """It is gone, and nobody asks for it any more. Raises ProviderUnavailable."""
+        with self._lock:
+            gone = self._gone.get(slug)
+        if gone is not None and self._claims is not None:
+            self._claims.drop(gone.run_id, gone.launch_id)
         with self._lock:
             for kept in (self._labels, self._over, self._alive, self._gone):
                 kept.pop(slug, None)

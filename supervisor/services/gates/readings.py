@@ -18,7 +18,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
 from supervisor.domain.gates.checks import CHECKS, error_code
-from supervisor.domain.profile import End, Survival, survival
+from supervisor.domain.profile import End, Reach, Survival, survival
 from supervisor.domain.run import Approval, Run, training_s
 from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
@@ -131,7 +131,9 @@ def _price(watched: Watched) -> float | None:
 
 def _survives(watched: Watched) -> tuple[str, str] | None:
     """Of a machine that cannot be had again and was not read nothing is assumed."""
-    answer = Survival.YES if watched.profile.is_apart else survival(watched.profile, watched.store, End.DESTROY).value
+    if watched.profile.store_reach.value is Reach.DOOR:  # the machine does not even know where the store is
+        return Survival.YES, Survival.YES
+    answer = survival(watched.profile, watched.store, End.DESTROY).value
     return None if answer is None else (answer, answer)
 
 
