@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import HoursUsedUp, LaunchRejected, ProviderUnavailable
-from tests.kaggle.service import HOUR_S, TOKEN, Refusal
+from tests.kaggle.service import ERROR, HOUR_S, TOKEN, Refusal
 from tests.providers.kaggle_subject import CAP_S, KaggleSubject
 
 
@@ -39,6 +40,25 @@ def test_hours_that_are_not_known_refuse_nothing(subject: KaggleSubject) -> None
     del subject.kaggle.refuse["GetAcceleratorQuotaStatistics"]
     subject.kaggle.allowed_s = None
     subject.up(subject.request(run="other"))
+
+
+def test_hours_that_are_used_up_in_mid_run_end_the_session_and_the_next_one_waits_for_the_reset(
+    subject: KaggleSubject,
+) -> None:
+    first, second = subject.request(), subject.request(attempt=2)
+    subject.kaggle.allowed_s = HOUR_S
+    subject.up(first)
+    assert subject.provider.hand_over(first).job["machine_max_s"] == HOUR_S - 180.0 - 300.0
+    subject.step(HOUR_S)
+    subject.kaggle.end(subject.version(first), ERROR, "Your weekly GPU quota is used up")
+    ended = subject.listed(first)
+    assert ended is not None
+    assert (ended.state, "weekly GPU quota is used up" in ended.detail) == (MachineState.ENDED, True)
+    with pytest.raises(HoursUsedUp, match=r"\(1\.0 of 1\.0 h\); they begin anew at"):
+        subject.provider.launch(second)
+    assert subject.kaggle.pushes == 1
+    subject.kaggle.used_s = 0.0
+    assert subject.up(second).state is MachineState.UP
 
 
 def test_kaggles_own_refusal_for_used_up_hours_names_the_reset(subject: KaggleSubject) -> None:

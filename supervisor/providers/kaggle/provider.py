@@ -308,8 +308,8 @@ class KaggleProvider:
         if not (session_id.isascii() and session_id.isdigit()):
             why = "has not reported yet" if session.claim is None else "did not say its id"
             raise ProviderUnavailable(
-                f"{slug} cannot be stopped from here, because its session {why}. Its ticket and its pass open nothing "
-                f"once the run has gone on, so it ends by itself, by {self._ends_by(session)} at the latest"
+                f"{slug} cannot be stopped from here, because its session {why}. Its agent leaves when it sees that "
+                f"the run is over or elsewhere, and the session ends by {self._ends_by(session)} at the latest"
             )
         refusal = self.api.cancel(int(session_id))
         if refusal:
