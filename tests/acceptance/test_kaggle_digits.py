@@ -28,7 +28,7 @@ class KaggleDaemon(Daemon):
 
 
 class Lab(DigitsLab):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shape: str) -> None:
         self.folder, self.objects = folder, folder / "objects"
         self.kaggle = RunningKaggle(folder / "sessions")
         self.kaggle.kaggle.slack_s = SLACK_S
@@ -42,7 +42,7 @@ class Lab(DigitsLab):
             "SPOT_PROVIDER": "kaggle",
             "SPOT_KAGGLE_USER": USER,
             "SPOT_KAGGLE_TOKEN": f"file:{token}",
-            "SPOT_KAGGLE_SHAPES": "cpu",
+            "SPOT_KAGGLE_SHAPES": shape,
             "SPOT_KAGGLE_SESSION_CAP_S": f"{CAP_S:g}",
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_PUBLIC_URL": f"http://127.0.0.1:{port}",
@@ -62,8 +62,8 @@ class Lab(DigitsLab):
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path)
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    lab = Lab(tmp_path, getattr(request, "param", "cpu"))
     yield lab
     lab.close()
 
@@ -84,3 +84,13 @@ def test_the_weights_are_the_same_over_the_cap_of_a_session(lab: Lab, tmp_path: 
     wait_for(lambda: not kaggle.notebooks, 60, "the notebooks to be deleted")
     shown = "".join(machine.output for machine in lab.kaggle.sessions.machines.values())
     assert TOKEN not in shown
+
+
+@pytest.mark.parametrize("lab", ["t4"], indirect=True)
+def test_a_session_on_the_wrong_accelerator_leaves_at_once_and_is_pushed_again_once(lab: Lab) -> None:
+    lab.kaggle.sessions.gpus = ("Tesla P100-PCIE-16GB",)
+    lab.spot("submit", "--run-id", "digits", "--code", ".", "--", "python3", "train.py")
+    run = lab.until(lambda run: run["status"] == "failed", "digits to fail")
+    assert [attempt["cause"] for attempt in lab.attempts()] == ["launch_rejected", "launch_rejected"], lab.events()
+    assert "1 × T4 was asked for, and the session has 1 × Tesla P100" in run["status_text"]
+    assert lab.kaggle.kaggle.pushes == 2

@@ -15,15 +15,15 @@ STEP_S = 0.1
 
 
 class RunningSessions:
-    """`folder`: of their machines."""
+    """`folder`: of their machines. `gpus`: names of the cards of sessions that start from now on."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self.gpus = folder, tuple[str, ...]()
         self.machines: dict[int, NotebookMachine] = {}
 
     def begin(self, version: Version) -> None:
         folder = self._folder / f"session-{version.session_id}"
-        machine = NotebookMachine(folder, session=str(version.session_id), network=True)
+        machine = NotebookMachine(folder, session=str(version.session_id), gpus=self.gpus)
         self.machines[version.session_id] = machine
         machine.start(version.code)
 
