@@ -232,6 +232,19 @@ def test_an_end_near_the_cap_is_its_time_limit_and_an_early_one_is_not(subject: 
     assert listed(subject, early).record is None, "an end is read once"
 
 
+def test_kaggles_own_cap_may_be_shorter_than_ours(subject: KaggleSubject) -> None:
+    request, other = subject.request(), subject.request(run="other")
+    subject.up(request)
+    subject.up(other)
+    subject.step(3600.0)
+    subject.kaggle.end(subject.version(request), ERROR, "Timeout Exceeded")
+    subject.kaggle.end(subject.version(other), ERROR, "Your notebook ran out of memory this time")
+    record = listed(subject, request).record
+    assert record is not None
+    assert record.cause is Cause.TIME_LIMIT
+    assert listed(subject, other).record is None
+
+
 def test_a_notebook_that_somebody_deletes_is_a_deleted_machine(subject: KaggleSubject) -> None:
     request = subject.request()
     machine = subject.up(request)

@@ -134,7 +134,7 @@ class KaggleProvider:
             return entry
         label = entry.session.label
         if not _is_own(entry, request):
-            owner = f"launch {label.launch_id} of run {label.run_id}"
+            owner = f"launch {label.launch_id} of run {label.run_id} of supervisor {label.supervisor_id}"
             raise LaunchRejected(f"notebook {slug_of(request.name)} of {request.name} already exists, of {owner}")
         if entry.machine is None:
             raise ProviderUnavailable(entry.problem)

@@ -7,6 +7,7 @@ whole notebook. A word that is not in the table says nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from supervisor.wording.figures import age_text
 
 ASKED, UP, ENDING, ENDED = MachineState.ASKED, MachineState.UP, MachineState.ENDING, MachineState.ENDED
 CAP_SHARE = 0.9  # of the age that a session may have: an end after it is the cap's
+TIMED_OUT = re.compile(r"time ?out|timed out|(exceed|longer)\w* .*\btime|time\b.* exceed", re.IGNORECASE)
 QUEUED, RUNNING = "QUEUED", "RUNNING"
 COMPLETE, ERROR, CANCELED = "COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED"
 
@@ -93,12 +95,15 @@ def machine_of(session: Session, cap_s: float) -> Machine:
 
 
 def _record(session: Session, cap_s: float, text: str) -> MachineRecord | None:
-    """None: it ended by itself, and the baton and the last beat say how."""
+    """None: it ended by itself, and the baton and the last beat say how. Kaggle's own cap may be below ours, and then
+    only its words tell it; it has no code for them."""
     if session.word == CANCELED:
         return MachineRecord(Cause.MACHINE_DELETED, text, session.ended_at)
     claim = session.claim
     ended_at = session.ended_at if session.ended_at is not None or claim is None else claim.seen_at
     age_s = 0.0 if ended_at is None or claim is None else ended_at - claim.at
+    if session.word == ERROR and TIMED_OUT.search(session.message):
+        return MachineRecord(Cause.TIME_LIMIT, text, ended_at)
     if age_s < CAP_SHARE * cap_s:
         return None
     words = f"the session ended after {age_text(age_s)}, and its limit is {age_text(cap_s)}. {text}"
