@@ -31,8 +31,6 @@ ALLOWED = {
     "reconciler/acting/endings.py": "the beat of a run that is settled",
     "agent/life/beats.py": "the beat of the boot, when the agent itself beats",
     "agent/store/gcs.py": "is a store: takes back what arrived damaged",
-    "api/routes/door.py": "hands on to the store what an agent deletes, of its own run",
-    "services/access/claims.py": "the claim of a launch, no file of a run",
     "providers/gce/machines/releasing.py": "machines, no objects",
     "providers/kubernetes/provider.py": "Jobs, no objects",
     "agent/store/access.py": "passes the call to the store, and notes whether it responds",
