@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-from dataclasses import replace
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,9 +17,14 @@ import httpx
 import pytest
 
 from supervisor.api.routes import door as routes
+from supervisor.api.wire.deps import DOOR_THREADS, Transfers
 from supervisor.contract import runfiles
+from supervisor.domain.errors import ObjectsAway
+from tests.api.listening import serving
+from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed
 from tests.services.door_bed import RUN_ID, DoorBed, make_door
+from tests.waiting import wait_for
 
 FOLDER = runfiles.folder(RUN_ID)
 KEY = FOLDER + "checkpoints/100-a1/model.pt"
@@ -72,7 +82,8 @@ def test_conditions(door: DoorBed) -> None:
     assert code(refused) == (412, "PRECONDITION_FAILED")
     assert door.bed.objects.stat(KEY).generation == second
     assert ask(door, "DELETE", KEY, headers={"X-Spot-If-Generation": second}).status_code == 204
-    assert code(put("no number")) == (422, "INVALID_REQUEST")
+    for text in ("no number", "x" * 101, ""):
+        assert code(put(text)) == (412, "PRECONDITION_FAILED"), "such a text is no generation"
 
 
 @pytest.mark.parametrize(
@@ -117,9 +128,12 @@ def test_long_objects_pass_in_pieces_and_leave_no_file(door: DoorBed, tmp_path: 
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_long_object_with_metadata_is_refused(door: DoorBed) -> None:
-    answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1), headers={"X-Spot-Metadata": '{"a": "b"}'})
-    assert code(answer) == (422, "INVALID_REQUEST")
+def test_a_long_object_with_metadata(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, headers = b"x" * (routes.MEMORY_BYTES + 1), {"X-Spot-Metadata": '{"a": "b"}'}
+    assert ask(door, "PUT", KEY, content=data, headers=headers).json()["metadata"] == {"a": "b"}
+    assert door.bed.objects.get(KEY)[0] == data
+    monkeypatch.setattr(routes, "SMALL_BYTES", len(data) - 1)
+    assert code(ask(door, "PUT", KEY, content=data, headers=headers)) == (422, "INVALID_REQUEST")
 
 
 def test_listings_are_pages_in_order_of_the_keys(door: DoorBed) -> None:
@@ -205,3 +219,100 @@ def test_metadata_that_is_too_long(door: DoorBed) -> None:
     given = json.dumps({"a": "b" * 8200})
     answer = ask(door, "PUT", KEY, content=b"x", headers={"X-Spot-Metadata": given})
     assert code(answer) == (422, "INVALID_REQUEST")
+
+
+# --- many transfers, slow ones, and clients that go ---------------------------------------------------------------
+
+
+def test_so_many_transfers_at_once() -> None:
+    transfers = Transfers(most=3, of_one_run=2)
+    with transfers.transfer("a"), transfers.transfer("a"):
+        with pytest.raises(ObjectsAway), transfers.transfer("a"):
+            pass
+        with transfers.transfer("b"), pytest.raises(ObjectsAway), transfers.transfer("c"):
+            pass
+        with transfers.transfer("c"):
+            pass
+    assert transfers == Transfers(most=3, of_one_run=2), "nothing is left of those that are over"
+
+
+class SlowStore(MemoryStore):
+    """Reads wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go, self.waiting = threading.Event(), 0
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        self.waiting += 1
+        assert self.go.wait(60)
+        yield from super().read(key, offset, length)
+
+
+@dataclass
+class Crowd:
+    """Machines at a real server."""
+
+    door: DoorBed
+    port: int
+    opened: ExitStack
+
+    def start(self, method: str, key: str, run_id: str = RUN_ID, length: int = 0) -> socket.socket:
+        """A request without its body; the connection is closed at the end."""
+        connection = self.opened.enter_context(socket.create_connection(("127.0.0.1", self.port), timeout=60))
+        connection.sendall(
+            f"{method} /v1/door/{run_id}/objects/{quote(key)} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer {self.door.pass_of(run_id)}\r\nContent-Length: {length}\r\n\r\n".encode()
+        )
+        return connection
+
+    def status(self, path: str, run_id: str = RUN_ID) -> tuple[int, str | None]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with closing(connection):
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.door.pass_of(run_id)}"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.headers["Retry-After"]
+
+
+@contextmanager
+def crowd(bed: Bed, folder: Path, store: MemoryStore, **limits: int) -> Iterator[Crowd]:
+    door = make_door(bed, folder, store)
+    services = replace(door.services, transfers=Transfers(**limits))
+    with serving(services) as served, ExitStack() as opened:
+        yield Crowd(replace(door, services=services), served.port, opened)
+
+
+def test_a_store_that_hangs_takes_the_doors_threads_and_no_others(bed: Bed, tmp_path: Path) -> None:
+    store = SlowStore()
+    with crowd(bed, tmp_path, store, most=DOOR_THREADS, of_one_run=DOOR_THREADS - 1) as machines:
+        for run_id in (RUN_ID, "digits-8"):
+            store.put(runfiles.baton(run_id), b"x" * 100)
+        try:
+            begun = [machines.start("GET", runfiles.baton(RUN_ID)) for _ in range(DOOR_THREADS - 1)]
+            wait_for(lambda: store.waiting == len(begun), 30, "every transfer to wait for the store")
+            mine, other = (f"/v1/door/{name}/objects/{runfiles.baton(name)}" for name in (RUN_ID, "digits-8"))
+            assert machines.status(mine) == (503, "2")
+            begun.append(machines.start("GET", runfiles.baton("digits-8"), "digits-8"))
+            wait_for(lambda: store.waiting == len(begun), 30, "the last free thread to wait")
+            assert machines.status(other, "digits-8") == (503, "2")
+            for path in ("/livez", "/v1/runs", f"/v1/runs/{RUN_ID}"):
+                assert machines.status(path)[0] in (200, 404)
+        finally:
+            store.go.set()
+        for connection in begun:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        wait_for(lambda: machines.status(mine)[0] == 200, 30, "a free transfer")
+
+
+def test_a_machine_that_goes_leaves_no_transfer_open(bed: Bed, tmp_path: Path) -> None:
+    store, long = MemoryStore(), b"x" * 30_000_000
+    store.put(KEY, long)
+    with crowd(bed, tmp_path, store, most=2, of_one_run=2) as machines:
+        for method, key, length in (("GET", KEY, 0), ("PUT", FOLDER + "cut", 10**9)):
+            connection = machines.start(method, key, length=length)
+            wait_for(lambda: machines.door.services.transfers != Transfers(2, 2), 30, "the transfer to begin")
+            connection.send(b"part")
+            connection.close()
+            wait_for(lambda: machines.door.services.transfers == Transfers(2, 2), 30, "its end")
+        assert [info.key for page in store.pages(FOLDER) for info in page.objects] == [KEY]

@@ -39,6 +39,7 @@ REASONS = {
     "reconciler/acting/act.py DONE_KEPT": "first successes: beyond it a repeated one requests one more tick",
     "reconciler/acting/sweeping.py RECORDED_KEPT": "warnings about foreign machines: beyond it one is repeated",
     "reconciler/observing/beats.py REJECTIONS_KEPT": "warnings about ignored beats: beyond it one is repeated",
+    "services/access/claims.py SEEN_KEPT": "sessions: of those beyond it only claim and stored beats are known",
     "services/access/identity.py MOST_KEPT": "callers, not runs",
     "services/reading/series.py POINTS_MAX": "points in one response",
     "services/runs/heartbeat.py FOLLOWED_MAX": "from here on those that nobody reads any more are dropped",

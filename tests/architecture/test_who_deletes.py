@@ -1,5 +1,5 @@
 """A run's files are deleted by two alone: the agent (what the baton does not name) and a person's purge. Where an agent
-works in a folder on its host, the mirror follows its deletions.
+works in a folder on its host, the mirror follows its deletions; where it works with a pass, the door carries them out.
 
 Found by reading the code: every call of a method named `delete`, but for database statements and routes.
 """
@@ -19,6 +19,8 @@ ALLOWED = {
     "objectstores/mirror.py": "the copies of what the baton on a host does not name; the beat of a run that is over",
     "objectstores/relay.py": "the copy of a stop marker on a host; else hands on to the store",
     "host/stays.py": "is a store: for the supervisor, on a host",
+    "services/access/claims.py": "claims, which are of no run's files",
+    "api/routes/door.py": "is a store: what the agent of a session deletes, in the folder of its own run",
     "services/bases/working.py": "images of bases, no objects",
     "services/runs/purge.py": "everything of a run, for a person",
     "services/doctor/state.py": "the object that it has just written to see whether it can",

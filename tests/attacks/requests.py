@@ -72,6 +72,20 @@ def keys(house: House) -> Iterator[Attack]:
     yield "two idempotency keys", submit(house, good, "Idempotency-Key: a", "Idempotency-Key: b"), INVALID
 
 
+def door(house: House) -> Iterator[Attack]:
+    """Nobody has a ticket or a pass here."""
+    signed = f"_{house.theirs}_1.1.1_9999999999_" + "0" * 64
+    for name, ticket in (("no ticket", "x"), ("a forged ticket", f"ticket{signed}"), ("a token", house.admin)):
+        claim = json.dumps({"ticket": ticket, "claimant": "5d" * 16}).encode()
+        yield name, ask("POST", "/v1/claims", body=claim, token=house.admin), "403 TICKET_REFUSED"
+    yield "a long claim", ask("POST", "/v1/claims", body=b" " * 20_000), TOO_LARGE
+    object_ = f"/v1/door/{house.theirs}/objects/runs/{house.theirs}/baton.json"
+    for name, token in (("no pass", "x"), ("a forged pass", f"pass{signed}"), ("the admin's token", house.admin)):
+        for method in ("GET", "PUT", "DELETE"):
+            yield f"{method} with {name}", ask(method, object_, token=token, body=b"{}"), "403 PASS_REFUSED"
+    yield "a pass as a token", ask("GET", "/v1/runs", token=f"pass{signed}"), "401 UNAUTHORIZED"
+
+
 def lists(house: House) -> Iterator[Attack]:
     token, refused = house.tokens["reader"], "400 CURSOR_INVALID"
     good = house.cursor

@@ -22,8 +22,8 @@ from tests.properties import examples, is_campaign
 
 READ = (requests.bodies, requests.keys, requests.beats, requests.addresses)  # beyond their head
 HEADS = (
-    requests.lists, requests.tokens, requests.strangers, raw.names, raw.sites, raw.methods, raw.paths, raw.heads,
-    raw.smuggling, raw.no_http, pages.forms, pages.addresses, pages.entering,
+    requests.lists, requests.door, requests.tokens, requests.strangers, raw.names, raw.sites, raw.methods, raw.paths,
+    raw.heads, raw.smuggling, raw.no_http, pages.forms, pages.addresses, pages.entering,
 )  # fmt: skip
 QUICK = ["/livez", "/metrics", "/v1/runs?page_size=1000", "/v1/events?newest_first=true&limit=500"]
 

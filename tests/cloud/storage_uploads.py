@@ -45,6 +45,7 @@ class Upload:
 @dataclass
 class Session:
     upload: Upload
+    size: int | None = None  # what its opener has announced
     arrived: bytearray = field(default_factory=bytearray)
     done: Any = None  # the object, once the last byte is here
 
@@ -57,9 +58,9 @@ class Sessions:
         self.break_after: int | None = None
         self._numbers = itertools.count(1)
 
-    def begin(self, upload: Upload) -> str:
+    def begin(self, upload: Upload, announced: str | None) -> str:
         name = f"upload-{next(self._numbers)}"
-        self.open[name] = Session(upload)
+        self.open[name] = Session(upload, None if announced is None else int(announced))
         return name
 
     def session(self, request: Request) -> Session:
@@ -71,6 +72,8 @@ class Sessions:
     def receive(self, session: Session, request: Request) -> Response | None:
         """Take a piece; returns its response, None for the last piece. Reset when the connection must break."""
         begin, total = _range(request)
+        if None not in (total, session.size) and total != session.size:
+            raise Refusal(400, "badRequest", f"The upload was begun for {session.size} bytes.")
         if begin is None:
             return None if total == len(session.arrived) else _so_far(session)
         if begin > len(session.arrived):

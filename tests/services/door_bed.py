@@ -17,7 +17,7 @@ from supervisor.domain.machines import Placement
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.claims import Handover
-from supervisor.ports.objectstore import ReachableStore
+from supervisor.ports.objectstore import ObjectStore, ReachableStore
 from supervisor.ports.provider import LaunchFailed, LaunchRequest, ProviderUnavailable
 from supervisor.reconciler.acting import batonwork
 from supervisor.reconciler.acting.launches import Paces, whole_request
@@ -62,7 +62,7 @@ class DoorBed:
         if bed.store.find(run_id) is None:
             bed.submit(run_id, {"command": ["python", "train.py"], **spec})
         run, launch_id, now = bed.run(run_id), f"1.{number}.1", bed.clock.now()
-        nonce, _ = batonwork.raise_next(bed.objects, run, launch_id, True, bed.store.supervisor_id)
+        nonce, _ = batonwork.raise_next(self.door.parts.objects, run, launch_id, True, bed.store.supervisor_id)
         try_ = Try(number, 1, launch_id, f"m-{run_id}-a{number}", PLACE, now, 0.1, 0.3, nonce_hash(nonce))
         run = bed.change(run_id, status=Status.LAUNCHING, try_=try_)
         lease = bed.store.take_lease("cell", "test", 3600.0, bed.clock.monotonic())
@@ -92,10 +92,13 @@ class DoorBed:
         return self.client.post(f"/v1/runs/{run_id}/heartbeat{query}", content=body)
 
 
-def make_door(bed: Bed, folder: Path, reachable: ReachableStore | None = None) -> DoorBed:
+def make_door(bed: Bed, folder: Path, objects: ObjectStore | None = None) -> DoorBed:
+    """`objects`: the store behind the door, where it is not the bed's."""
     provider = HandingProvider(bed.clock)
-    parts = replace(bed.parts, providers={"local": provider})
-    book = ClaimBook(Signer(bed.store.secret, bed.store.supervisor_id), bed.objects, bed.clock, bed.inbox.newest)
+    parts = replace(bed.parts, providers={"local": provider}, objects=objects or bed.objects)
+    signer = Signer(bed.store.secret, bed.store.supervisor_id)
+    book = ClaimBook(signer, parts.objects, bed.clock, bed.inbox.newest)
+    reachable = objects if isinstance(objects, ReachableStore) else None
 
     def rebuild(run: Run, try_: Try, spec: Mapping[str, Any], nonce: str) -> LaunchRequest:
         return whole_request(run, try_, spec, None, nonce=nonce, supervisor_id=bed.store.supervisor_id, paces=PACES)

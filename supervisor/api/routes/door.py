@@ -218,9 +218,12 @@ async def write_object(request: Request, run_id: str, key: str) -> ObjectJson:
         async with _received(request, most) as content:
             if isinstance(content, bytes):
                 return _shown(await _answer_of(objects.put, key, content, if_generation, metadata))
-            if metadata:
-                raise InvalidRequest(f"An object with metadata has at most {MEMORY_BYTES} bytes.")
-            return _shown(await _answer_of(objects.put_file, key, content, if_generation))
+            if not metadata:
+                return _shown(await _answer_of(objects.put_file, key, content, if_generation))
+            if content.stat().st_size > SMALL_BYTES:
+                raise InvalidRequest(f"An object with metadata has at most {SMALL_BYTES} bytes.")
+            data = await in_door_thread(content.read_bytes)
+            return _shown(await _answer_of(objects.put, key, data, if_generation, metadata))
 
 
 @asynccontextmanager
@@ -342,7 +345,7 @@ async def _answer_of(work: Callable[Given, Result], *args: Given.args, **named: 
 def _condition(request: Request) -> str | None:
     given = request.headers.get("x-spot-if-generation")
     if given is not None and _GENERATION.match(given) is None:
-        raise InvalidRequest("X-Spot-If-Generation is no generation.")
+        raise ObjectDiffers("X-Spot-If-Generation is no generation; nothing was changed.")
     return given
 
 

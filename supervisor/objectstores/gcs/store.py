@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
@@ -27,7 +28,7 @@ from supervisor.contract.stores.promise import (
     check_page_size,
     check_prefix,
 )
-from supervisor.objectstores.gcs.retry import RequestFailed, RetryPolicy, Timeout, checked, unavailable
+from supervisor.objectstores.gcs.retry import RequestFailed, RetryPolicy, Timeout, checked, failure_of, unavailable
 from supervisor.objectstores.gcs.session import Client, LazyClient, require_library
 from supervisor.objectstores.gcs.transfer import PIECE_BYTES, Download, ResumableUpload, crc32c, info_of_blob, pages
 from supervisor.ports.objectstore import (
@@ -170,6 +171,42 @@ class GcsStore(ObjectStore):
             return failed.doubtful  # deleted by an earlier try, whose response was lost
         return True
 
+    # --- for others, who have no account (ReachableStore) -----------------------------------------------------------
+
+    def begin_upload(self, key: str, size: int, if_generation: str | None, metadata: Mapping[str, str]) -> str:
+        check_object_name(key)
+        check_metadata(metadata)
+        condition = condition_of(if_generation)
+        if condition == NEVER:
+            raise PreconditionFailed(key)
+        try:
+            return self._upload(key, {"metadata": dict(metadata)} if metadata else {}, condition).begin(size)
+        except RequestFailed as failed:
+            if failed.status != 412:
+                raise unavailable(self.url, "write", key, failed) from failed
+            raise PreconditionFailed(key) from None
+
+    def address_to_read(self, info: ObjectInfo, for_s: float) -> str | None:
+        from google.auth.credentials import Signing
+
+        client, blob = self._client(), self._blob(info.key)
+        credentials = client.session.credentials
+        if not isinstance(credentials, Signing):
+            return None
+        try:
+            address: str = blob.generate_signed_url(
+                version="v4",
+                expiration=timedelta(seconds=for_s),
+                generation=info.generation,
+                api_access_endpoint=client.endpoint,
+                credentials=credentials,
+            )
+        except Exception as error:
+            if failure_of(error) is None:
+                raise
+            return None  # such as an account in whose name another one may not sign
+        return address
+
     # --- the bucket -----------------------------------------------------------------------------------------------
 
     def bucket(self) -> dict[str, Any]:
@@ -266,11 +303,14 @@ class GcsStore(ObjectStore):
         return info_of_blob(self._policy.call(attempt), key)
 
     def _send_in_pieces(self, key: str, stream: BinaryIO, content: _Content, condition: int | None) -> ObjectInfo:
+        upload = self._upload(key, {"crc32c": content.crc32c}, condition)
+        return info_of(upload.send(stream, content.size), key)
+
+    def _upload(self, key: str, more: Mapping[str, Any], condition: int | None) -> ResumableUpload:
         client = self._client()
         url = f"{client.endpoint}/upload/storage/v1/b/{self.bucket_name}/o"
-        resource = {"name": self._prefix + key, "contentType": _TYPE, "crc32c": content.crc32c}
-        upload = ResumableUpload(self._policy, client.session, url, resource, condition)
-        return info_of(upload.send(stream, content.size), key)
+        resource = {"name": self._prefix + key, "contentType": _TYPE, **more}
+        return ResumableUpload(self._policy, client.session, url, resource, condition)
 
     def _ours(self, key: str, content: _Content, if_generation: str | None) -> ObjectInfo | None:
         """The object, if a write of ours made it whose response was lost, so that the condition of the retry does not

@@ -94,11 +94,16 @@ class ResumableUpload:
         text = f"the store accepts only {at} of {size} bytes; has the file changed?"
         raise RequestFailed(None, text, doubtful=False)
 
-    def _begin(self, timeout: Timeout) -> str:
+    def begin(self, size: int) -> str:
+        """The address of a new session, for somebody else who sends `size` bytes there. RequestFailed."""
+        return self.policy.call(partial(self._begin, headers={"X-Upload-Content-Length": str(size)}))
+
+    def _begin(self, timeout: Timeout, headers: Mapping[str, str] | None = None) -> str:
         query = {"uploadType": "resumable", "name": self.resource["name"]}
         if self.generation is not None:
             query["ifGenerationMatch"] = str(self.generation)
-        response = checked(self.session.post(self.url, params=query, json=self.resource, timeout=timeout))
+        more: dict[str, Any] = {"json": self.resource, "headers": headers, "timeout": timeout}
+        response = checked(self.session.post(self.url, params=query, **more))
         try:
             return str(response.headers["Location"])
         except KeyError:
