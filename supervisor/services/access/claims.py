@@ -174,7 +174,7 @@ class ClaimBook:
 
     def _forget_oldest(self, run_id: str) -> None:
         """A provider drops the claim of each launch that it releases; this is for one that has left the settings."""
-        with suppress(StoreUnavailable):  # the next claim does it
+        with suppress(StoreUnavailable, ValueError):  # the next claim does it; another name is not ours
             keys = [info.key for info in self._listed(f"{run_id}/")]
             for key in sorted(keys, key=_launch_of)[:-KEPT_PER_RUN]:
                 self.objects.delete(key)
