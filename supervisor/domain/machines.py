@@ -116,6 +116,7 @@ class MachineRecord:
 class Machine:
     """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone. `queued`:
     it is ASKED, and keeps a place in a queue of the platform, perhaps for hours; `detail` says what it waits for.
+    `needs`: it is queued, and begins only when a person has done this; "" = no person is needed.
     `waits_for`: the same of another one that is ASKED, "" = the platform does not say it. `doubt`: it is UP, and the
     platform does not reach its host: the record of its end, should its agent be silent too. `node`: the computer of a
     cluster that it runs on, which outlives it; "" = not known, or there is none."""
@@ -134,6 +135,7 @@ class Machine:
     shape: str = ""  # its name in the settings if they offer it, else the platform's name; "" = not known
     spot: bool | None = None  # None = not known
     queued: bool = False
+    needs: str = ""
     waits_for: str = ""
     doubt: MachineRecord | None = None
     node: str = ""

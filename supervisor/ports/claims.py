@@ -57,3 +57,26 @@ class HandsOver(Protocol):
 
     def hand_over(self, request: LaunchRequest) -> Handover:
         """What this launch is made from; called at the claim. Raises LaunchFailed, ProviderUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a person pastes to start one machine. `text`: Python for one cell of a notebook. `expires_at`: of the ticket
+    in it, epoch seconds. `notebook`: an .ipynb with that cell, as JSON. `url`: where the person opens a new notebook;
+    "" = not known. `wanted`: what to choose there, in words; "" = nothing."""
+
+    text: str = field(repr=False)
+    expires_at: float
+    notebook: str = field(repr=False)
+    url: str = ""
+    wanted: str = ""
+
+
+@runtime_checkable
+class PastedCell(Protocol):
+    """A provider of machines that a person starts with a cell in a notebook."""
+
+    def cell(self, request: LaunchRequest) -> Cell:
+        """For a launch that waits for its person; with a new ticket where the last one is about to expire. Only the
+        names, the ids and the placement of `request` count. Raises NotSupported for a placement that needs no person;
+        LaunchFailed; ProviderUnavailable."""

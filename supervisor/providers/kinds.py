@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervisor.providers.colab import make as colab
 from supervisor.providers.gce import make as gce
 from supervisor.providers.kaggle import make as kaggle
 from supervisor.providers.kubernetes import make as kubernetes
@@ -23,4 +24,5 @@ PROVIDERS: dict[str, Kind[Any]] = {
     "slurm": slurm.KIND,
     "kubernetes": kubernetes.KIND,
     "kaggle": kaggle.KIND,
+    "colab": colab.KIND,
 }

@@ -1,0 +1,1 @@
+"""Machines that are sessions of Google Colab."""
