@@ -51,6 +51,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "wait": ("runs.watch", "Wait silently until a run ends."),
         "logs": ("runs.logs", "Print the log of an attempt; -f follows it."),
         "serial": ("machines.serial", "Print the end of a machine's serial console."),
+        "cell": ("runs.notebook", "Print the notebook cell that a waiting run needs."),
         "attach": ("machines.login", "Open a shell on the machine of a run."),
         "exec": ("machines.login", "Run a command beside the training, without SSH."),
         "shell": ("machines.login", "Type commands for the machine of a run, without SSH."),

@@ -157,6 +157,10 @@ class NothingKept(Conflict, code="NOTHING_KEPT"):
     """The run keeps no machine that could be deleted now."""
 
 
+class NothingToPaste(Conflict, code="NOTHING_TO_PASTE"):
+    """The run waits for no notebook in which a person pastes its cell."""
+
+
 class NothingToDrill(Conflict, code="NOTHING_TO_DRILL"):
     """The run has no training that could be drilled now."""
 

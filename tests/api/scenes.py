@@ -35,6 +35,7 @@ from tests.services.fresh import open_fresh
 from tests.services.test_files import ID, furnished
 from tests.services.test_keep import keep
 from tests.services.test_machines import put
+from tests.services.test_pasting import waits_for_notebook
 from tests.services.test_purge import over
 
 RUN = "/v1/runs/digits-7"
@@ -276,6 +277,14 @@ def machines(bed: Bed, ask: Asking) -> None:
     ask("POST", "/v1/gc", {})
 
 
+def waits_for_its_person(bed: Bed, ask: Asking) -> None:
+    waits_for_notebook(bed)
+    ask("GET", RUN + "/cell")
+    bed.submit("digits-8")
+    ask("GET", "/v1/runs/digits-8/cell")
+    ask("GET", "/v1/runs/digits-9/cell")
+
+
 def own_gpus(bed: Bed, ask: Asking) -> None:
     why = Aside("its driver says that it is lost", "m-a1", "digits-7", bed.clock.now())
     bed.cards.there = [
@@ -317,5 +326,5 @@ def health(bed: Bed, ask: Asking) -> None:
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
     submits, ends, is_approved, logs, curves, beats, claims_its_job, files, is_purged, leaves_evidence, takes_over,
     code, works_on_a_living_run, machines,
-    own_gpus, prices, disasters, health, *scenes_people.SCENES,
+    waits_for_its_person, own_gpus, prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

@@ -9,13 +9,15 @@ import pytest
 
 from supervisor.domain.actions import Launch, Release
 from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Machine, MachineState, offer_key
 from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.run import Run, StopRequest, needing
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.wording.run import status_text
+from supervisor.lifecycle.living.overriding import GONE
+from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import NOW, WORLD, machine_of, open_try, run_in
 
 TRY = open_try()
@@ -112,3 +114,39 @@ def test_a_request_is_canceled_only_when_the_baton_could_be_read() -> None:
     assert decide(run, replace(asked, baton=Unknown("the store is away")), WORLD, NOW).actions == ()
     (release,) = decide(run, asked, WORLD, NOW).actions
     assert isinstance(release, Release)
+
+
+class TestMachineOfAPerson:
+    """A machine that begins only when a person has done something, such as a notebook with a pasted cell."""
+
+    RUN = run_in(Status.LAUNCHING, try_=TRY)
+    NEEDS = "open a notebook and run cell 1"
+    ASKED = machine_of(TRY, machine_id="", state=MachineState.ASKED, queued=True, needs=NEEDS)
+
+    def decided(self, run: Run, now: float, machine: Machine = ASKED) -> Decision:
+        return decide(run, replace(OBS, create=NOT_READ, machine=Seen(machine)), WORLD, now)
+
+    def test_the_run_needs_that_person_at_once_and_says_so_once(self) -> None:
+        first = self.decided(self.RUN, TRY.requested_at + 1)
+        assert next_action(first.run, TRY.requested_at + 1).what == "needs you"
+        assert f"Needs you: {self.NEEDS}" in status_text(first.run, TRY.requested_at + 1)
+        assert [event.kind for event in first.events] == [EventKind.NEEDS_PERSON]
+        again = self.decided(first.run, TRY.requested_at + 120)
+        assert again.events == ()
+        assert again.run == first.run, "no hold beside it: it waits for nothing that ends by itself"
+        assert [type(action) for action in again.actions] == [Launch]
+
+    def test_nobody_is_needed_once_it_has_begun_or_will_not(self) -> None:
+        waits = self.decided(self.RUN, TRY.requested_at + 1).run
+        begun = self.decided(waits, TRY.requested_at + 60, replace(self.ASKED, state=MachineState.UP, machine_id="n1"))
+        assert begun.run.person.why == ""
+        refused = CreateFailed(TRY.launch_id, Cause.LAUNCH_REJECTED, "the shape is not offered any more")
+        ended = decide(waits, replace(OBS, create=Seen(refused)), WORLD, TRY.requested_at + 60)
+        assert ended.run.person.why == ""
+
+    def test_what_its_baton_needs_comes_first_and_stays(self) -> None:
+        gone = needing(self.RUN, GONE, TRY.requested_at)
+        waits = self.decided(gone, TRY.requested_at + 1)
+        assert (waits.run.person.why, waits.events) == (GONE, ())
+        begun = self.decided(waits.run, TRY.requested_at + 2, replace(self.ASKED, state=MachineState.UP))
+        assert begun.run.person.why == GONE

@@ -31,6 +31,7 @@ from supervisor.services.reading.diagnosis import Diagnosis
 from supervisor.services.reading.evidence import Evidence, RunFacts
 from supervisor.services.reading.queries import RunList, ShownRun
 from supervisor.services.reading.teardown import TeardownShown, teardown_json
+from supervisor.services.runs.pasting import NotebookCell, notebook_cell
 from supervisor.services.runs.smoked import smoke_run
 from supervisor.services.runs.submit import SubmitRequest, SubmittedRun, submit
 from supervisor.services.runs.waiving import WaiveRequest, check_waivable
@@ -154,6 +155,12 @@ async def show_launch(request: Request, run_id: str) -> LaunchShown:
     services = services_of(request)
     preview = services.plan_sources.preview
     return await run_in_threadpool(spec_view.show_launch, services.parts, services.queries, preview, run_id)
+
+
+@routes.on("GET /v1/runs/{run_id}/cell", Scope.WRITE, refuses="RUN_NOT_FOUND NOTHING_TO_PASTE UNAVAILABLE")
+async def show_cell(request: Request, run_id: str) -> NotebookCell:
+    """Show the notebook cell that starts the machine of a waiting run. Its ticket is good for one claim, and expires."""
+    return await run_in_threadpool(notebook_cell, services_of(request).parts, run_id)
 
 
 @routes.on("GET /v1/runs/{run_id}/facts", Scope.READ, refuses="RUN_NOT_FOUND")

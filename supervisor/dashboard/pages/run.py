@@ -26,7 +26,7 @@ from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.run_rows import DONE
 from supervisor.dashboard.words import moment_text
 from supervisor.domain.events import ROUTINE
-from supervisor.domain.status import TERMINAL
+from supervisor.domain.status import TERMINAL, Status
 from supervisor.wording.figures import epoch
 
 RECENT = 12  # events on the overview
@@ -47,8 +47,11 @@ async def show(request: Request, api: Api) -> Response:
         api.of_run("", "/attempts", "/gates"), api.get(f"/v1/runs/{run_id}/events", recent)
     )
     attempts = answer["attempts"]
-    drawn, why, tail = await api.together(
-        _charts(request, api, run, attempts, small=True), evidence.panel(api, run, attempts), log.tail(api, run)
+    drawn, why, tail, cell = await api.together(
+        _charts(request, api, run, attempts, small=True),
+        evidence.panel(api, run, attempts),
+        log.tail(api, run),
+        _cell(api, run),
     )
     all_shown = request.query_params.get("attempts") == "all"
     return await rendering.tab(
@@ -58,6 +61,7 @@ async def show(request: Request, api: Api) -> Response:
         "overview",
         did=DONE.get(request.query_params.get("did", "")),
         timeline=timeline(run, answer, request.app.state.now(), None if all_shown else NEWEST),
+        cell=cell,
         gates=gates,
         all_shown=all_shown and len(attempts) > NEWEST,
         events=[event for event in history["events"] if event["kind"] not in ROUTINE][:RECENT],
@@ -65,6 +69,16 @@ async def show(request: Request, api: Api) -> Response:
         evidence=why,
         log=None if why and why["newest"] and why["shown"] else tail,  # the evidence has its last lines
     )
+
+
+async def _cell(api: Api, run: Json) -> Json | None:
+    """What a person pastes to start its machine; None = nothing, or the user may not change the run."""
+    if run["status"] != Status.LAUNCHING or not run["needs_person"]:
+        return None
+    shown, _ = await api.get_or_refusal(
+        f"/v1/runs/{run['run_id']}/cell", (), ("NOTHING_TO_PASTE", "SCOPE_MISSING", "UNAVAILABLE")
+    )
+    return shown  # type: ignore[no-any-return]
 
 
 async def show_charts(request: Request, api: Api) -> Response:

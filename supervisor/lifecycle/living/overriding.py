@@ -68,9 +68,13 @@ def ask_for_baton_fix(run: Run, now: float) -> Decision:
 def after_baton_fix(run: Run, obs: Observation) -> Run:
     """The run without its request for a person, and without its hold, once the baton can be read again."""
     readable = isinstance(obs.baton, Seen)
-    fixed = readable and run.person.why in (_torn_text(run), GONE)
+    fixed = readable and asks_about_baton(run)
     removed = not readable and not isinstance(obs.baton, Unknown) and run.person.why == _torn_text(run)
     return replace(unneeded(run), hold="") if fixed or removed else run
+
+
+def asks_about_baton(run: Run) -> bool:
+    return run.person.why in (_torn_text(run), GONE)
 
 
 def _torn_text(run: Run) -> str:

@@ -31,7 +31,7 @@ from supervisor.domain.observation import (
     Unknown,
     World,
 )
-from supervisor.domain.run import Run
+from supervisor.domain.run import Run, needing, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, moved, new_event, unchanged, unread
 from supervisor.lifecycle.ending import machines
@@ -41,7 +41,13 @@ from supervisor.lifecycle.ending.keeping import put_back
 from supervisor.lifecycle.living.beats import beat_of, identified, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start
 from supervisor.lifecycle.living.limits import machines_since, watched_since
-from supervisor.lifecycle.living.overriding import after_baton_fix, done_of, finish_done_work, with_marker
+from supervisor.lifecycle.living.overriding import (
+    after_baton_fix,
+    asks_about_baton,
+    done_of,
+    finish_done_work,
+    with_marker,
+)
 from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
 from supervisor.lifecycle.phases.beginning import obtain, training_event
@@ -70,10 +76,10 @@ def _follow_machine(run: Run, try_: Try, obs: Observation, world: World, now: fl
     """Adopt the machine, follow its beats, or request it again."""
     called_off = now >= _overdue_at(run, try_, obs, world, now) and machines.is_stopping(obs.machine)
     if run.live_attempt is None and isinstance(obs.machine, Seen) and not (_is_requested(obs) or called_off):
-        return _adopt(run, try_, obs.machine.value, world, now)
+        return _adopt(_without_need(run), try_, obs.machine.value, world, now)
     beat = beat_of(obs.beat, try_.launch_id)
     if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
-        return _running(run, beat.value, obs, world, now)
+        return _running(_without_need(run), beat.value, obs, world, now)
     if done_of(run, obs) is not None:
         return finish_done_work(run, now)
     if run.live_attempt is not None:
@@ -125,13 +131,28 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
     if isinstance(obs.beat, Unknown):  # the machine may have reported why it left before the listing showed it once
         return unchanged(run)
     hold = _waiting_text(obs, try_, overdue_at, now)
-    after = run if run.hold == hold else replace(run, hold=hold)
-    return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
+    after, events = _with_need(run if run.hold == hold else replace(run, hold=hold), obs, now)
+    return Decision(after, events, actions=(Launch(try_, holder_gone=not run.retiring),))
+
+
+def _with_need(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Event, ...]]:
+    """The run with what a person must do for its machine to begin, and the event of it: once for each text."""
+    need = obs.machine.value.needs if isinstance(obs.machine, Seen) and _is_requested(obs) else ""
+    if not need or run.person.why:
+        return run, ()
+    return needing(run, need, now), (new_event(EventKind.NEEDS_PERSON, f"Needs a person: {need}."),)
+
+
+def _without_need(run: Run) -> Run:
+    """The machine has begun, or will not: nobody needs to act for it any more."""
+    return unneeded(run) if run.person.why and not asks_about_baton(run) else run
 
 
 def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) -> str:
     """What a request that takes its time waits for; "" = nothing to say yet."""
     if not isinstance(obs.machine, Seen) or not _is_requested(obs) or now - try_.requested_at < LOOKING_AFTER_S:
+        return ""
+    if obs.machine.value.needs:  # it waits for a person, who is told so, and not for the platform
         return ""
     zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
     if _queued(obs):
@@ -194,7 +215,7 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     event = new_event(EventKind.TRY_FAILED, text, cause=failed.cause, zone=zone, launch_id=try_.launch_id)
     since = run.waiting.since if run.waiting.since is not None else now
     ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail, on=None)
-    after = replace(run, try_=ended, waiting=replace(run.waiting, since=since))
+    after = replace(_without_need(run), try_=ended, waiting=replace(run.waiting, since=since))
     after, news = put_back(after, try_, failed.cause, failed.detail, now)
     if failed.of_run:
         # This teaches nothing about the zone: other runs go on there. A person may fix it, so the run retries soon.

@@ -1,8 +1,8 @@
 """What a notebook of Colab runs: the cell that claims one job, the notebook around it, and the same for the client.
 
 The cell has the address of the supervisor, the hash of the agent's archive, and a ticket that is good for one claim. It
-has no key and no secret. When the work is over, or the claim is refused, it gives the runtime back to Colab, because an
-idle one uses up the plan.
+has no key and no secret. When its work is over, it gives the runtime back to Colab, because an idle one uses up the
+plan; where nothing was claimed, the runtime stays as it was.
 """
 
 from __future__ import annotations
@@ -17,27 +17,34 @@ from supervisor.providers.colab.client import STARTED
 from supervisor.providers.colab.settings import gpus, has_gpu
 
 NEW_NOTEBOOK = "https://colab.research.google.com/#create=true"
-LOG = "/content/spot-$name.log"
+ROOT = "/content/spot"
 _CELL = Template(
-    """import hashlib, subprocess, sys, urllib.request
-url, sha256, ticket = $url, $sha256, $ticket
+    """# Cell 1: claims the job of $run from the supervisor, and trains until the work or the session ends.
+import hashlib, json, os, urllib.request, zipfile
+url, sha256, ticket, folder = $url, $sha256, $ticket, $folder
 archive = urllib.request.urlopen(url + "/v1/door/agent.pyz", timeout=60).read()
-if hashlib.sha256(archive).hexdigest() != sha256:
-    raise SystemExit("the agent is another one than this cell expects: copy the cell again")
-with open("agent.pyz", "wb") as target:
+assert hashlib.sha256(archive).hexdigest() == sha256, "the supervisor has another version now: copy the cell again"
+os.makedirs(folder, exist_ok=True)
+with open(folder + "/agent.pyz", "wb") as target:
     target.write(archive)
-subprocess.run([sys.executable, "agent.pyz", "notebook", "--url", url, "--ticket", ticket])
+view = {}
+exec(zipfile.ZipFile(folder + "/agent.pyz").read("supervisor/agent/notebook/cell.py"), view)
+view["run"](folder + "/agent.pyz", ["--url", url, "--ticket", ticket], folder)
+try:
+    os.kill(json.load(open(folder + "/agent.json"))["pid"], 0)  # an interrupted cell leaves the training alone
+except ProcessLookupError:
+    try:
+        from google.colab import runtime
+        runtime.unassign()  # the work of this session is over, and an idle runtime uses up the plan
+    except ImportError:
+        pass
+except OSError:
+    pass  # nothing was claimed: the runtime stays as it was
 """
 )
-_GIVE_BACK = """
-try:
-    from google.colab import runtime
-    runtime.unassign()  # the session ends with its work
-except ImportError:
-    pass
-"""
 _BACKGROUND = Template(
-    """import subprocess, sys
+    """import os, subprocess, sys
+os.makedirs(os.path.dirname($log), exist_ok=True)
 with open($log, "ab") as log:
     subprocess.Popen(
         [sys.executable, "-c", $code],
@@ -48,14 +55,9 @@ print($started)
 )
 
 
-def with_return(text: str) -> str:
-    """The cell, which gives the runtime back at its end."""
-    return text.rstrip("\n") + "\n" + _GIVE_BACK
-
-
-def in_background(text: str, name: str) -> str:
-    """For the client, whose call ends at once: the cell as a process of its own, which outlives the call."""
-    log = Template(LOG).substitute(name=name)
+def in_background(text: str, log: str) -> str:
+    """For the client, whose call ends at once: the cell as a process of its own, which outlives the call. `log`: the
+    file of what it prints."""
     return _BACKGROUND.substitute(log=repr(log), code=repr(text), started=repr(STARTED))
 
 
@@ -86,7 +88,9 @@ def notebook(text: str, run_id: str, shape: str) -> str:
     return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": [words, code]}, indent=1)
 
 
-def cell_of(url: str, archive: Path, ticket: str) -> str:
-    """The cell of this ticket, for the supervisor at `url`, whose agent is this file."""
-    text = _CELL.substitute(url=repr(url), sha256=repr(hashlib.sha256(archive.read_bytes()).hexdigest()), ticket=repr(ticket))
-    return with_return(text)
+def cell_of(url: str, archive: Path, root: str, ticket: str, name: str, run_id: str) -> str:
+    """The cell of this ticket, for the supervisor at `url`, whose agent is this file. `root`: the folder of the
+    machines' folders in the session. `name`: of the machine."""
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    words = {"url": url, "sha256": sha256, "ticket": ticket, "folder": f"{root}/{name}"}
+    return _CELL.substitute(run=run_id, **{key: repr(word) for key, word in words.items()})

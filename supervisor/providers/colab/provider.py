@@ -44,7 +44,7 @@ NO_LIST = Listing({}, complete=False)
 
 class ColabProvider:
     """Provider, HandsOver and PastedCell of the ports. `client` None: no session is made by it. `on`: the day of the
-    settings. `fill(ticket)`: the cell of a ticket."""
+    settings. `fill(ticket, name, run_id)`: the cell of a machine. `root`: the folder of their folders in a session."""
 
     traits: Traits = TRAITS
     meters: Meters | None = None
@@ -59,10 +59,11 @@ class ColabProvider:
         client: Client | None,
         clock: Clock,
         on: str,
-        fill: Callable[[str], str],
+        fill: Callable[[str, str, str], str],
+        root: str = cells.ROOT,
     ) -> None:
         self.name, self.client, self._settings, self._clock, self._fill = name, client, s, clock, fill
-        self._launches, self._claims = launches, claims
+        self._launches, self._claims, self._root = launches, claims, root
         self._profile, self._offers = profile(s, on), offers(name, s)
         self._opened_at = clock.now()
         self._lock = threading.Lock()
@@ -130,8 +131,8 @@ class ColabProvider:
             except LaunchFailed:
                 self._launches.forget(kept)
                 raise
-            text = cells.in_background(self._fill(self._ticket(request)[0]), request.name)
-            client.execute(request.name, text)
+            text = self._fill(self._ticket(request)[0], request.name, request.run_id)
+            client.execute(request.name, cells.in_background(text, f"{self._root}/{request.name}.log"))
             return self._launches.note_start(kept, self._clock.now())
 
     def hand_over(self, request: LaunchRequest) -> Handover:
@@ -153,7 +154,7 @@ class ColabProvider:
         if request.placement.zone != CELL:
             raise NotSupported(f"{request.name} is started by the client: nobody pastes a cell")
         ticket, expires_at = self._ticket(request)
-        text = self._fill(ticket)
+        text = self._fill(ticket, request.name, request.run_id)
         return Cell(
             text,
             expires_at,
