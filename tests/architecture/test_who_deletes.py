@@ -31,6 +31,7 @@ ALLOWED = {
     "reconciler/acting/endings.py": "the beat of a run that is settled",
     "agent/life/beats.py": "the beat of the boot, when the agent itself beats",
     "agent/store/gcs.py": "is a store: takes back what arrived damaged",
+    "providers/colab/kept.py": "the launch of a session that is released",
     "providers/gce/machines/releasing.py": "machines, no objects",
     "providers/kubernetes/provider.py": "Jobs, no objects",
     "agent/store/access.py": "passes the call to the store, and notes whether it responds",

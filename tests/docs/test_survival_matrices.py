@@ -9,6 +9,8 @@ import pytest
 from supervisor.domain.profile import End, Profile, Survival
 from supervisor.providers.kaggle.profile import profile as kaggle_profile
 from supervisor.providers.kaggle.settings import KaggleSettings
+from supervisor.providers.colab.profile import profile as colab_profile
+from supervisor.providers.colab.settings import ColabSettings
 from supervisor.providers.kubernetes.profile import profile as kubernetes_profile
 from supervisor.providers.kubernetes.settings import KubernetesSettings
 from supervisor.providers.slurm.profile import documented
@@ -21,6 +23,7 @@ PROFILES = {
     "slurm": documented(SlurmSettings(slurm_folder="/scratch/me/spot"), DAY, "/scratch"),
     "kubernetes": kubernetes_profile(KubernetesSettings(kubernetes_claim="checkpoints"), DAY),
     "kaggle": kaggle_profile(KaggleSettings(), DAY),
+    "colab": colab_profile(ColabSettings(), DAY),
 }
 
 

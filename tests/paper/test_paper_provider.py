@@ -98,7 +98,7 @@ def test_the_command_line_knows_its_settings_and_names_a_close_miss(tmp_path: Pa
     assert rows["paper_sheets"] == {"value": 2, "origin": "default"}
     assert rows["providers.mill.paper_trays"]["value"] == ["tray-7"]
     refused = spot('[providers.mill]\nkind = "papper"\n', "config", "show")
-    kinds = "local or gce or ssh or slurm or kubernetes or kaggle or paper"
+    kinds = "local or gce or ssh or slurm or kubernetes or kaggle or colab or paper"
     assert f"kind = papper: expected {kinds}; did you mean paper?" in refused.stderr
     refused = spot(SECTION + "prices = {a5 = [1, 2]}\n", "config", "show")
     assert "[providers.mill]: paper_prices names a5, which is not one of paper_shapes (a4, a3)" in refused.stderr

@@ -27,7 +27,7 @@ def waits_for_notebook(bed: Bed, run_id: str = "digits-7", **fields: Any) -> lis
     def cell(request: LaunchRequest) -> Cell:
         asked.append(request)
         text = 'ticket = "1f3c"  # claims the job\n'
-        return Cell(text, now + TICKET_S, '{"cells": []}', "https://notebooks.example.org/new", "a T4 GPU")
+        return Cell(text, now + TICKET_S, '{"cells": []}', "https://example.com/new", "a T4 GPU")
 
     bed.provider.cell = cell  # type: ignore[attr-defined]
     try_ = Try(1, 1, "1.1.1", "m-a1", PLACE, now, 0.1, 0.3)

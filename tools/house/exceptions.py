@@ -85,6 +85,9 @@ VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("supervisor/cli/files/local_inputs.py", ('name == "local"',), "where no supervisor is asked"),
     ("supervisor/dashboard/pages/spec.py", ('provider", "local") == "local"',), "as the command line takes it"),
     ("supervisor/providers/gce/machines/clean_up.sh", ("kaggle",), "a file of a login that no image may keep"),
+    ("supervisor/providers/colab/cell.py", ("google",), "the address of its notebooks, and its package in a session"),
+    ("supervisor/providers/colab/client.py", ("google",), "the name of the client's package"),
+    ("supervisor/providers/colab/settings.py", ("gs://",), "the files of its runs may lie in a bucket"),
     ("supervisor/providers/local/provider.py", ("Google",), "says where to find what this provider does not have"),
 )
 

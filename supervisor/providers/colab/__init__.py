@@ -1,1 +1,1 @@
-"""Machines that are sessions of Google Colab."""
+"""Machines that are sessions of Colab."""

@@ -16,7 +16,8 @@ from typing import Any
 from supervisor.providers.colab.client import STARTED
 from supervisor.providers.colab.settings import gpus, has_gpu
 
-NEW_NOTEBOOK = "https://colab.research.google.com/#create=true"
+NOTEBOOKS = "https://colab.research.google.com/"
+NEW_NOTEBOOK = f"{NOTEBOOKS}#create=true"
 ROOT = "/content/spot"
 _CELL = Template(
     """# Cell 1: claims the job of $run from the supervisor, and trains until the work or the session ends.

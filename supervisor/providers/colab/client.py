@@ -1,4 +1,4 @@
-"""The official command-line client of Colab (googlecolab/google-colab-cli, program `colab`), in the account of its user.
+"""The official command-line client of Colab (program `colab`), in the account of its user.
 
 The client prints for people, not for programs: one line for each session, after banners. Every call has a deadline, no
 input, and a bounded output. It keeps the sessions that it made in a file of ours, apart from the sessions that the
@@ -27,6 +27,7 @@ from supervisor.machinefolder.observer import as_unavailable
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
 from supervisor.providers.colab.settings import HARDWARE, ColabSettings
 
+PACKAGE = "google-colab-cli"
 LIST_S, STOP_S, NEW_S, EXEC_S = 20.0, 30.0, 30.0, 25.0
 CELL_S = 15.0  # for the code of an exec: it starts a process and returns
 MOST_BYTES = 64 * 1024

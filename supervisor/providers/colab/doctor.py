@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.colab.client import SIGN_IN, Client, NotSignedIn
+from supervisor.providers.colab.client import PACKAGE, SIGN_IN, Client, NotSignedIn
 from supervisor.providers.colab.settings import CELL, ColabSettings
 from supervisor.providers.colab.traits import TRAITS
 from supervisor.wording.figures import age_text
@@ -36,7 +36,7 @@ def findings(client: Client | None, s: ColabSettings, public_url: str) -> Iterat
 
 
 def _address(public_url: str) -> Finding:
-    """A notebook is in Google's network: it reaches a public address only."""
+    """A notebook is on the internet: it reaches a public address only."""
     host = urlsplit(public_url).hostname or ""
     fix = "set public_url to an HTTPS address that the internet reaches, such as one of a tunnel"
     if not host or host in LOOPBACK:
@@ -53,7 +53,7 @@ def _client(client: Client, s: ColabSettings) -> Iterator[Finding]:
         yield _finding("client", FAIL, "it is not signed in", str(error), SIGN_IN)
         return
     except ProviderUnavailable as error:
-        yield _finding("client", FAIL, "it does not answer", str(error), "pip install google-colab-cli, or set colab_client")
+        yield _finding("client", FAIL, "it does not answer", str(error), f"pip install {PACKAGE}, or set colab_client")
         return
     known = f"{len(listing.sessions)} sessions of ours" if listing.sessions else "no session of ours"
     signed = "" if listing.complete else ", and whether it is signed in shows only with the first session"

@@ -25,7 +25,7 @@ def check_ready(s: ColabSettings, public_url: str) -> None:
         )
     if s.has_client and shutil.which(s.colab_client) is None:
         raise SettingsRefused(
-            f"colab_ways = client needs the program {s.colab_client}: pip install google-colab-cli, name it in "
+            f"colab_ways = client needs the program {s.colab_client}: install the official client, name it in "
             "colab_client, or use colab_ways = cell",
             {"name": "colab_client"},
         )

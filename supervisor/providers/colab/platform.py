@@ -8,10 +8,9 @@ from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
+from supervisor.providers.colab.cell import NOTEBOOKS
 from supervisor.providers.colab.provider import ColabProvider
 from supervisor.providers.colab.settings import CLIENT, HARDWARE, ColabSettings
-
-URL = "https://colab.research.google.com/"
 
 
 class ColabPlatform:
@@ -23,7 +22,7 @@ class ColabPlatform:
         self._provider, self._settings = provider, s
 
     def account(self) -> Account:
-        return Account(self._provider.name, console_url=URL)
+        return Account(self._provider.name, console_url=NOTEBOOKS)
 
     def account_so_far(self) -> Account:
         return self.account()
@@ -42,7 +41,7 @@ class ColabPlatform:
         """A session of the client has a console; the other one is in the notebook of its person."""
         if ref.zone == CLIENT:
             return Login(f"{self._settings.colab_client} console -s {ref.name}  # way {ref.zone}")
-        return Login(f"# way {ref.zone}: open the notebook that ran its cell, at {URL}")
+        return Login(f"# way {ref.zone}: open the notebook that ran its cell, at {NOTEBOOKS}")
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         return ()

@@ -20,13 +20,14 @@ from supervisor.domain.profile import (
     Tier,
     Verb,
 )
+from supervisor.providers.colab.client import PACKAGE
 from supervisor.providers.colab.settings import CLIENT, FREE_CAP_S, ColabSettings
 from supervisor.providers.colab.traits import TRAITS
 
 DAY = "2026-11-27"
-FAQ = "research.google.com/colaboratory/faq.html"
-KEEP_ALIVE = "googlecolab/google-colab-cli docs/01_session_management.md"
-REFUSED = "googlecolab/google-colab-cli issue 14"
+FAQ = "the FAQ of Colab"
+KEEP_ALIVE = f"{PACKAGE} docs/01_session_management.md"
+REFUSED = f"{PACKAGE} issue 14"
 OWN_PAGE = "docs/providers/colab.md"
 IDLE_S = 5400.0
 DRIVE = "/content/drive"

@@ -6,7 +6,7 @@ from supervisor.ports.traits import SecretKinds, Traits
 
 TRAITS = Traits(
     kind="colab",
-    title="Google Colab",
+    title="Colab",
     group="colab",
     place="account",
     images=False,
