@@ -92,7 +92,7 @@ def _tiers() -> tuple[Tier, ...]:
             "mounted Drive",
             (DRIVE,),
             **_survives(f"{OWN_PAGE}: a write may reach Drive half an hour later, or never", YES, VERIFY, VERIFY, VERIFY),
-            bytes_cap=Fact(note="the quota of the Drive: look at drive.google.com/settings/storage"),
+            bytes_cap=Fact(note="the quota of the Drive: look at its page of storage"),
             inodes_cap=Fact(note="Drive counts no inodes"),
         ),
         Tier("memory", MEMORY_PATHS, **_survives("Linux: tmpfs(5), of this session only", YES, NO, NO, NO)),
