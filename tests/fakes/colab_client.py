@@ -1,7 +1,7 @@
 """The official client of Colab, as a program that accepts exactly its commands and options; an unknown one fails.
 
 Written from the parser of version 0.6. Colab itself is a folder of files: the assignments of the account, and what goes
-wrong. `exec` runs the code in a process, as a kernel does, in a sandbox with the paths of a session.
+wrong. What `exec` runs is the business of its kernel: a function of the test, or the sandbox of tests/notebooks.
 
     python -m tests.fakes.colab_client FOLDER [words of the client]
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -187,23 +187,22 @@ _COMMANDS = {"new": _new, "sessions": _sessions, "stop": _stop, "exec": _exec, "
 # --- as a program -----------------------------------------------------------------------------------------------------
 
 
-def in_process(folder: Path) -> Kernel:
-    """A kernel that runs the code in a process of its own, with `folder` as its home."""
+def load(folder: Path) -> Account:
+    return Account(**json.loads((folder / "account.json").read_text()))
 
-    def kernel(name: str, code: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=30, check=False
-        )
-        return done.stdout + done.stderr
 
-    return kernel
+def save(folder: Path, account: Account) -> None:
+    draft = folder / f"account-{os.getpid()}.draft"
+    draft.write_text(json.dumps(asdict(account)))
+    draft.rename(folder / "account.json")
 
 
 def main(folder: Path, words: Sequence[str]) -> int:
-    file = folder / "account.json"
-    account = Account(**json.loads(file.read_text())) if file.is_file() else Account()
-    exit_code, text = run(words, sys.stdin.read(), account, in_process(folder))
-    file.write_text(json.dumps(asdict(account)))
+    from tests.notebooks.colab_house import kernel_in
+
+    account = load(folder)
+    exit_code, text = run(words, sys.stdin.read(), account, kernel_in(folder))
+    save(folder, account)
     sys.stdout.write(text)
     return exit_code
 

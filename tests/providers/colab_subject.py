@@ -51,7 +51,7 @@ class ColabSubject(SecretFiles):
             client=Client(self.settings, self.folder, self._run) if self.settings.has_client else None,
             clock=self.clock,
             on=DAY,
-            fill=lambda ticket, name, run_id: f"claim('{ticket}')\n",
+            fill=lambda ticket, run_id: f"claim('{ticket}')\n",
         )
 
     def _run(self, argv: Sequence[str], within_s: float, code: str) -> Done:

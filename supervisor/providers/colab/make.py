@@ -36,7 +36,7 @@ def open_provider(name: str, s: ColabSettings, context: ProviderContext) -> Open
 
     from supervisor.domain.profile import day_of
     from supervisor.ports.opening import OpenedProvider
-    from supervisor.providers.colab.cell import ROOT, cell_of
+    from supervisor.providers.colab.cell import cell_of
     from supervisor.providers.colab.client import Client
     from supervisor.providers.colab.doctor import colab_checks
     from supervisor.providers.colab.kept import Launches
@@ -53,7 +53,7 @@ def open_provider(name: str, s: ColabSettings, context: ProviderContext) -> Open
         client=client,
         clock=context.clock,
         on=day_of(context.clock.now()),
-        fill=partial(cell_of, context.public_url.rstrip("/"), context.agent, ROOT),
+        fill=partial(cell_of, context.public_url, context.agent),
     )
     return OpenedProvider(
         provider=provider,

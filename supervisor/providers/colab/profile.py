@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.domain.profile import (
-    MEMORY_PATHS,
     By,
     End,
     Fact,
@@ -80,10 +79,12 @@ def _cap(s: ColabSettings, on: str) -> Fact[float]:
 
 
 def _tiers() -> tuple[Tier, ...]:
+    """Of the folders that only a session has. The files of a run go through the supervisor: a store in /tmp is in the
+    /tmp of its computer."""
     return (
         Tier(
             "session's disk",
-            ("/content", "/root", "/tmp", "/var/tmp"),  # noqa: S108 - all of it goes with the session
+            ("/content",),
             **_survives(f"{FAQ}: it is deleted with the session", YES, NO, NO, NO),
             bytes_cap=Fact(note="measure it in the session: df -B1 /content"),
             inodes_cap=Fact(note="measure it in the session: df -i /content"),
@@ -95,7 +96,6 @@ def _tiers() -> tuple[Tier, ...]:
             bytes_cap=Fact(note="the quota of the Drive: look at its page of storage"),
             inodes_cap=Fact(note="Drive counts no inodes"),
         ),
-        Tier("memory", MEMORY_PATHS, **_survives("Linux: tmpfs(5), of this session only", YES, NO, NO, NO)),
     )
 
 

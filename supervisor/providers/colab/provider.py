@@ -44,7 +44,7 @@ NO_LIST = Listing({}, complete=False)
 
 class ColabProvider:
     """Provider, HandsOver and PastedCell of the ports. `client` None: no session is made by it. `on`: the day of the
-    settings. `fill(ticket, name, run_id)`: the cell of a machine. `root`: the folder of their folders in a session."""
+    settings. `fill(ticket, run_id)`: the cell of a machine."""
 
     traits: Traits = TRAITS
     meters: Meters | None = None
@@ -55,15 +55,14 @@ class ColabProvider:
         s: ColabSettings,
         *,
         launches: Launches,
-        claims: Claims,
+        claims: Claims | None,
         client: Client | None,
         clock: Clock,
         on: str,
-        fill: Callable[[str, str, str], str],
-        root: str = cells.ROOT,
+        fill: Callable[[str, str], str],
     ) -> None:
         self.name, self.client, self._settings, self._clock, self._fill = name, client, s, clock, fill
-        self._launches, self._claims, self._root = launches, claims, root
+        self._launches, self._book = launches, claims
         self._profile, self._offers = profile(s, on), offers(name, s)
         self._opened_at = clock.now()
         self._lock = threading.Lock()
@@ -131,8 +130,8 @@ class ColabProvider:
             except LaunchFailed:
                 self._launches.forget(kept)
                 raise
-            text = self._fill(self._ticket(request)[0], request.name, request.run_id)
-            client.execute(request.name, cells.in_background(text, f"{self._root}/{request.name}.log"))
+            text = self._fill(self._ticket(request)[0], request.run_id)
+            client.execute(request.name, cells.in_background(text, request.name))
             return self._launches.note_start(kept, self._clock.now())
 
     def hand_over(self, request: LaunchRequest) -> Handover:
@@ -145,6 +144,7 @@ class ColabProvider:
         return {
             **launch_values(request),
             "machine_max_s": ends_s,
+            "session_max_s": max(0.5 * self._cap_s, self._cap_s - CAP_RESERVE_S),
             "expiry_s": self._cap_s - ends_s if ends_s < request.machine_max_s else 0.0,
             **({"gpus": 1} if has_gpu(request.placement.shape) else {}),
         }
@@ -154,7 +154,7 @@ class ColabProvider:
         if request.placement.zone != CELL:
             raise NotSupported(f"{request.name} is started by the client: nobody pastes a cell")
         ticket, expires_at = self._ticket(request)
-        text = self._fill(ticket, request.name, request.run_id)
+        text = self._fill(ticket, request.run_id)
         return Cell(
             text,
             expires_at,
@@ -239,6 +239,12 @@ class ColabProvider:
 
     def ask_to_stop(self, ref: MachineRef) -> None:
         raise NotSupported("nothing reaches a session: its agent reads the .stop marker")
+
+    @property
+    def _claims(self) -> Claims:
+        if self._book is None:
+            raise ProviderUnavailable("claims are known to the supervisor's own process alone")
+        return self._book
 
     @property
     def _cap_s(self) -> float:
