@@ -14,6 +14,7 @@ from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.fakes.callers import MEMBER
 from tests.services.bed import PLACE, Bed
+from tests.services.test_pasting import waits_for_notebook
 
 RUN = "/ui/runs/digits-7"
 HOSTILE = "<script>alert(1)</script>"
@@ -222,3 +223,17 @@ def test_a_check_shows_its_fact_its_fix_and_who_waived_it(bed: Bed, looking: Loo
     [row] = [row for row in gates.all("tr") if "own_environment" in row.text]
     assert "~ waived" in row.text
     assert HOSTILE not in looking.get(RUN).text
+
+
+def test_a_run_that_waits_for_a_notebook_shows_its_cell_and_until_when(bed: Bed, looking: Looking) -> None:
+    waits_for_notebook(bed)
+    page = looking.page(RUN)
+    assert page.one(class_="duty").text == "You must act."
+    card = page.one(id="run-cell")
+    assert page.one(id="cell-text").text.strip() == 'ticket = "1f3c" # claims the job'
+    assert "First choose a T4 GPU" in card.text
+    assert card.one("time").attributes["data-tick"] == ""
+    assert card.one("a", href="https://example.com/new").text == "New notebook"
+    assert card.one("button").attributes["data-copy"] == "#cell-text"
+    bed.train("digits-7")
+    assert not looking.page(RUN).all(id="run-cell")

@@ -9,10 +9,12 @@ wrong. What `exec` runs is the business of its kernel: a function of the test, o
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,9 @@ def _new(asked: Any, code: str, account: Account, store: _Names, kernel: Kernel)
     if not account.signed_in:
         raise _Failed(NOT_SIGNED_IN)
     if hardware in account.rejected:
-        raise _Failed(f"[colab] Creating session '{asked.session}'...\n[colab] Backend rejected accelerator '{hardware}'.")
+        raise _Failed(
+            f"[colab] Creating session '{asked.session}'...\n[colab] Backend rejected accelerator '{hardware}'."
+        )
     if len(account.assignments) >= account.most:
         raise _Failed("colab_cli.client.TooManyAssignmentsError: Failed to issue request POST: Precondition Failed")
     account.made += 1
@@ -176,8 +180,8 @@ def _version(asked: Any, code: str, account: Account, store: _Names, kernel: Ker
 
 def _log(asked: Any, code: str, account: Account, store: _Names, kernel: Kernel) -> tuple[int, str]:
     if account.refused:
-        return 0, "[2026-11-27 02:00:00] KEEP: error iter=2 status=403 type=ColabRequestError\n" \
-            "[2026-11-27 02:00:01] KEEP: stopped reason=consecutive_4xx_errors"
+        lines = ("error iter=2 status=403 type=ColabRequestError", "stopped reason=consecutive_4xx_errors")
+        return 0, "\n".join(f"[2026-11-27 02:00:00] KEEP: {line}" for line in lines)
     return 0, "[2026-11-27 02:00:00] KEEP: started"
 
 
@@ -197,12 +201,22 @@ def save(folder: Path, account: Account) -> None:
     draft.rename(folder / "account.json")
 
 
+@contextmanager
+def changing(folder: Path) -> Iterator[Account]:
+    """One at a time."""
+    with open(folder / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        account = load(folder)
+        yield account
+        save(folder, account)
+
+
 def main(folder: Path, words: Sequence[str]) -> int:
     from tests.notebooks.colab_house import kernel_in
 
-    account = load(folder)
-    exit_code, text = run(words, sys.stdin.read(), account, kernel_in(folder))
-    save(folder, account)
+    code = sys.stdin.read()
+    with changing(folder) as account:
+        exit_code, text = run(words, code, account, kernel_in(folder))
     sys.stdout.write(text)
     return exit_code
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fakes.colab_client import Account, load, save
+from tests.fakes.colab_client import Account, changing, load, save
 from tests.notebooks.machine import NotebookMachine
 from tools.project_files import ROOT
 
@@ -31,7 +31,7 @@ class ColabHouse:
         save(folder, Account())
         self.program = folder / "colab"
         self.program.write_text(
-            f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.fakes.colab_client {folder} \"$@\"\n"
+            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.fakes.colab_client {folder} "$@"\n'
         )
         self.program.chmod(0o700)
         self.machines: dict[str, NotebookMachine] = {}  # by the name of the session
@@ -57,9 +57,8 @@ class ColabHouse:
 
     def end_session(self, name: str) -> None:
         """Colab ends it: nobody is told."""
-        account = load(self.folder)
-        account.end(name)
-        save(self.folder, account)
+        with changing(self.folder) as account:
+            account.end(name)
         self.machines[name].kill()
 
     @property

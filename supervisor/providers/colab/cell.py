@@ -66,7 +66,9 @@ def wanted(shape: str) -> str:
 
 def notebook(text: str, run_id: str, shape: str) -> str:
     """An .ipynb with this cell. Colab reads the hardware from its metadata."""
-    made = json.loads(notebooks.notebook(text, run_id, "Run the cell below: it trains until the work or the session ends."))
+    made = json.loads(
+        notebooks.notebook(text, run_id, "Run the cell below: it trains until the work or the session ends.")
+    )
     if has_gpu(shape):
         made["metadata"].update(accelerator="GPU", colab={"gpuType": gpus(shape), "provenance": []})
     elif gpus(shape):

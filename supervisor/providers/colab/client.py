@@ -4,7 +4,7 @@ The client prints for people, not for programs: one line for each session, after
 input, and a bounded output. It keeps the sessions that it made in a file of ours, apart from the sessions that the
 user makes. Facts of its version 0.6:
 
-    colab --config FILE new -s NAME [--gpu T4 | --tpu v5e1]    makes a session, and a process that keeps it alive for a day
+    colab --config FILE new -s NAME [--gpu T4 | --tpu v5e1]    makes a session, and keeps it alive for a day
     colab --config FILE exec -s NAME --timeout S               runs the code on its standard input
     colab --config FILE sessions                               [NAME] ENDPOINT | Hardware: T4 | Variant: GPU
     colab --config FILE stop -s NAME                           ends it
@@ -19,7 +19,7 @@ import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,9 @@ CELL_S = 15.0  # for the code of an exec: it starts a process and returns
 MOST_BYTES = 64 * 1024
 STARTED = "spot: its notebook has begun"
 SIGN_IN = "sign in once as the user of the supervisor: `colab new`, then `colab stop`"
-_LINE = re.compile(r"\[(?P<name>[^\]\s]+)\] (?P<endpoint>\S+) \| Hardware: (?P<hardware>\S+) \| Variant: (?P<variant>\S+)")
+_LINE = re.compile(
+    r"\[(?P<name>[^\]\s]+)\] (?P<endpoint>\S+) \| Hardware: (?P<hardware>\S+) \| Variant: (?P<variant>\S+)"
+)
 _NONE = "No active sessions found on server."
 _PRUNED = re.compile(r"Pruned \d+ stale local session")
 _NOT_FOUND = re.compile(r"Session '[^']*' not found")
@@ -50,10 +52,17 @@ class NotSignedIn(ProviderUnavailable):
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`sessions`: name -> what Colab calls it; of this client's file alone. `complete`: one that is not here does not
-    exist."""
+    exist. `gone`: an earlier complete answer has shown that they do not."""
 
-    sessions: dict[str, str]
+    sessions: Mapping[str, str]
     complete: bool
+    gone: frozenset[str] = frozenset()
+
+    def has(self, name: str) -> bool | None:
+        """None: it does not say."""
+        if name in self.sessions:
+            return True
+        return False if self.complete or name in self.gone else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,8 @@ class Client:
         self._program, self._auth, self._file = s.colab_client, s.colab_auth, folder / "sessions.json"
         self._run_program = run_program if run is None else run
         self._lock = threading.Lock()  # one at a time: its file is rewritten as a whole
-        self._known: frozenset[str] = frozenset()  # sessions that an answer of this process has named
+        self._known: frozenset[str] = frozenset()  # sessions that the last answer has named
+        self._gone: frozenset[str] = frozenset()  # those that have ended since: later answers prove nothing
 
     def sessions(self) -> Listing:
         """Raises ProviderUnavailable, NotSignedIn."""
@@ -91,8 +101,9 @@ class Client:
             # With sessions in its file the client must ask Colab; without any, a missing login reads like none.
             complete = bool(found) or bool(self._known) or _PRUNED.search(done.text) is not None
             own = {name: endpoint for name, endpoint in found.items() if name != "?"}
+            self._gone = (self._gone | (self._known if complete else frozenset())) - own.keys()
             self._known = frozenset(own)
-            return Listing(own, complete)
+            return Listing(own, complete, self._gone)
 
     def new(self, name: str, shape: str) -> None:
         """Only where no session has this name. Raises LaunchFailed, ProviderUnavailable: it may have been made."""
@@ -100,7 +111,7 @@ class Client:
             done = self._run("new", "-s", name, *HARDWARE[shape], within_s=NEW_S)
             if done.exit_code != 0:
                 raise refusal(done) or self._trouble("new", done)
-            self._known = self._known | {name}
+            self._known, self._gone = self._known | {name}, self._gone - {name}
 
     def execute(self, name: str, code: str) -> None:
         """Run this code there, which prints STARTED. Raises ProviderUnavailable: it may run."""
@@ -115,7 +126,7 @@ class Client:
             done = self._run("stop", "-s", name, within_s=STOP_S)
             if done.exit_code != 0 and _NOT_FOUND.search(done.text) is None:
                 raise self._trouble("stop", done)
-            self._known = self._known - {name}
+            self._known, self._gone = self._known - {name}, self._gone - {name}
 
     def version(self) -> str:
         """Raises ProviderUnavailable."""
@@ -168,11 +179,15 @@ def run_program(argv: Sequence[str], within_s: float, code: str) -> Done:
 def refusal(done: Done) -> LaunchFailed | None:
     """What a failed `new` says for certain: no session was made. None = nothing is certain."""
     if "Backend rejected accelerator" in done.text:
-        return QuotaExceeded("the account has no right or quota for this hardware: choose another shape, or a paid plan")
+        return QuotaExceeded(
+            "the account has no right or quota for this hardware: choose another shape, or a paid plan"
+        )
     if "TooManyAssignments" in done.text:
         return NoCapacity("the account has as many sessions as its plan allows")
     if "Keep-alive pre-flight failed" in done.text:
-        return LaunchRejected(f"the client's login may not keep sessions alive: {SIGN_IN} and allow all that it asks for")
+        return LaunchRejected(
+            f"the client's login may not keep sessions alive: {SIGN_IN} and allow all that it asks for"
+        )
     if "Service Unavailable" in done.text:
         return NoCapacity("Colab has no such session to give now")
     return None

@@ -30,7 +30,9 @@ def findings(client: Client | None, s: ColabSettings, public_url: str) -> Iterat
     yield _address(public_url)
     yield from () if client is None else _client(client, s)
     if CELL in s.colab_ways:
-        yield _finding("cell", OK, "a person pastes a cell for each session: spot cell RUN; its ticket lives 15 minutes")
+        yield _finding(
+            "cell", OK, "a person pastes a cell for each session: spot cell RUN; its ticket lives 15 minutes"
+        )
     cap = f"a session may last {age_text(s.colab_session_cap_s)}, by colab_session_cap_s"
     yield _finding("limits", OK, f"{cap}; Colab publishes no hours per week, and may give less")
 
@@ -61,9 +63,17 @@ def _client(client: Client, s: ColabSettings) -> Iterator[Finding]:
     refused = next((line for name in listing.sessions if (line := _refused(client, name))), "")
     if refused:
         cause = "Colab refuses to keep a session of this account alive: it ends within minutes without a running cell"
-        yield _finding("keep-alive", WARN, refused, cause, "update the client to 0.6 or newer, or paste the cell (colab_ways = cell)")
+        yield _finding(
+            "keep-alive",
+            WARN,
+            refused,
+            cause,
+            "update the client to 0.6 or newer, or paste the cell (colab_ways = cell)",
+        )
     else:
-        yield _finding("keep-alive", OK, "best effort of the client, for 24 h at most; some accounts are refused (its issue 14)")
+        yield _finding(
+            "keep-alive", OK, "best effort of the client, for 24 h at most; some accounts are refused (its issue 14)"
+        )
 
 
 def _refused(client: Client, name: str) -> str:

@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from supervisor.ports.objectstore import ABSENT, ObjectInfo, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
+from supervisor.ports.objectstore import (
+    ABSENT,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+    StoreUnavailable,
+)
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable
 
 PREFIX = "sessions"

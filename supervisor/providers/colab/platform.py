@@ -32,7 +32,11 @@ class ColabPlatform:
         return {
             "kind": "session",
             "way": request.placement.zone,
-            **({"argv": [self._settings.colab_client, "new", "-s", request.name, *HARDWARE[request.placement.shape]]} if by_client else {}),
+            **(
+                {"argv": [self._settings.colab_client, "new", "-s", request.name, *HARDWARE[request.placement.shape]]}
+                if by_client
+                else {}
+            ),
             "job": dict(self._provider.job(request)),
             "secrets": dict(request.secrets),
         }
@@ -56,7 +60,9 @@ class ColabPlatform:
         offers = {(offer.placement.shape, offer.placement.spot): offer for offer in self._provider.offers()}
         shapes = dict.fromkeys((shape, offer.placement.region) for (shape, _), offer in offers.items())
         return tuple(
-            ShapePrice(shape, region, offers[shape, True].price_usd_per_h, offers[shape, False].price_usd_per_h, "settings")
+            ShapePrice(
+                shape, region, offers[shape, True].price_usd_per_h, offers[shape, False].price_usd_per_h, "settings"
+            )
             for shape, region in shapes
         )
 

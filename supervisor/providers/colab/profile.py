@@ -7,18 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.domain.profile import (
-    By,
-    End,
-    Fact,
-    Profile,
-    Reach,
-    Source,
-    Stops,
-    Survival,
-    Tier,
-    Verb,
-)
+from supervisor.domain.profile import By, End, Fact, Profile, Reach, Source, Stops, Survival, Tier, Verb
 from supervisor.providers.colab.client import PACKAGE
 from supervisor.providers.colab.settings import CLIENT, FREE_CAP_S, ColabSettings
 from supervisor.providers.colab.traits import TRAITS
@@ -92,7 +81,9 @@ def _tiers() -> tuple[Tier, ...]:
         Tier(
             "mounted Drive",
             (DRIVE,),
-            **_survives(f"{OWN_PAGE}: a write may reach Drive half an hour later, or never", YES, VERIFY, VERIFY, VERIFY),
+            **_survives(
+                f"{OWN_PAGE}: a write may reach Drive half an hour later, or never", YES, VERIFY, VERIFY, VERIFY
+            ),
             bytes_cap=Fact(note="the quota of the Drive: look at its page of storage"),
             inodes_cap=Fact(note="Drive counts no inodes"),
         ),

@@ -210,8 +210,7 @@ class ColabProvider:
         return machine_of(sighting, self._cap_s, self._clock.now())
 
     def _sighting(self, kept: Kept, claim: Claim | None, listing: Listing) -> Sighting:
-        listed = True if kept.name in listing.sessions else False if listing.complete else None
-        return Sighting(kept, claim, listed if kept.way == CLIENT else None, self._opened_at)
+        return Sighting(kept, claim, listing.has(kept.name) if kept.way == CLIENT else None, self._opened_at)
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         """What its cell prints stays in the notebook."""

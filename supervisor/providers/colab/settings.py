@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-import re
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Finding
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 CLIENT, CELL = "client", "cell"
 WAYS = (CLIENT, CELL)
 DAY_S, FREE_CAP_S = 86400.0, 43200.0
-STORE = StoreForm("file:///FOLDER", re.compile(r"file:///.*|gs://.+", re.DOTALL))
+STORE = StoreForm(
+    "file:///FOLDER",
+    re.compile(r"file:///(?!content/drive(/|$)).*|gs://.+", re.DOTALL),
+    ". A bucket (gs://BUCKET) serves too. A mounted Drive does not: the supervisor cannot read it",
+)
 # Words of the client for each shape; without one it makes a session without an accelerator.
 HARDWARE: Mapping[str, tuple[str, ...]] = {
     "cpu": (),
@@ -83,12 +87,12 @@ def offers(name: str, s: ColabSettings) -> tuple[Offer, ...]:
     requests."""
     from supervisor.domain.machines import Offer, Placement
 
-    offered = []
+    offered: list[Offer] = []
     for spot in (True, False):
         for shape in s.colab_shapes:
-            known = s.colab_prices.get(shape, (None, None) if s.colab_prices else (0.0, 0.0))
-            for way in s.colab_ways:
-                offered.append(Offer(Placement(name, TRAITS.kind, way, shape, spot), known[0 if spot else 1], known[1]))
+            spot_usd, other_usd = s.colab_prices.get(shape, (None, None) if s.colab_prices else (0.0, 0.0))
+            places = (Placement(name, TRAITS.kind, way, shape, spot) for way in s.colab_ways)
+            offered.extend(Offer(place, spot_usd if spot else other_usd, other_usd) for place in places)
     return tuple(offered)
 
 

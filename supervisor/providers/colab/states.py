@@ -23,8 +23,8 @@ OPEN = "open a Colab notebook"
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """`claim` None: no notebook has come. `listed`: the client lists its session; None = there is no client, or its list
-    says nothing about this one. `watched_since`: since when this process could have seen its requests."""
+    """`claim` None: no notebook has come. `listed`: the client lists its session; None = there is no client, or its
+    list says nothing about this one. `watched_since`: since when this process could have seen its requests."""
 
     kept: Kept
     claim: Claim | None
@@ -59,7 +59,9 @@ def machine_of(sighting: Sighting, cap_s: float, now: float) -> Machine | None:
         return _machine(sighting, MachineState.UP, claim.at, doubt=_doubt(sighting, claim, cap_s, now))
     if kept.way == CELL or not kept.started_at:
         what = needs(kept) or "its session is being created"
-        return _machine(sighting, MachineState.ASKED, kept.asked_at, detail=what, needs=needs(kept), queued=bool(needs(kept)))
+        return _machine(
+            sighting, MachineState.ASKED, kept.asked_at, detail=what, needs=needs(kept), queued=bool(needs(kept))
+        )
     if sighting.listed is False:
         return None
     return _machine(sighting, MachineState.STARTING, kept.started_at, detail="its notebook has not claimed its job yet")
@@ -73,10 +75,18 @@ def _doubt(sighting: Sighting, claim: Claim, cap_s: float, now: float) -> Machin
     if sighting.listed is None and silent_s < SILENT_S:
         return None
     age_s = now - claim.at
-    seen = "the client's list has no such session" if sighting.listed is False else f"its notebook asks for nothing since {age_text(silent_s)}"
+    seen = (
+        "the client's list has no such session"
+        if sighting.listed is False
+        else f"its notebook asks for nothing since {age_text(silent_s)}"
+    )
     if age_s >= CAP_SHARE * cap_s:
-        return MachineRecord(Cause.TIME_LIMIT, f"{seen}, {age_text(age_s)} after its start: the cap is {age_text(cap_s)}")
-    return MachineRecord(Cause.PREEMPTED, f"{seen}, {age_text(age_s)} after its start: Colab ended it, or the notebook was closed")
+        return MachineRecord(
+            Cause.TIME_LIMIT, f"{seen}, {age_text(age_s)} after its start: the cap is {age_text(cap_s)}"
+        )
+    return MachineRecord(
+        Cause.PREEMPTED, f"{seen}, {age_text(age_s)} after its start: Colab ended it, or the notebook was closed"
+    )
 
 
 def _machine(

@@ -38,7 +38,7 @@ def notebook_cell(parts: Parts, run_id: str) -> NotebookCell:
     try_ = run.open_try
     if run.status != Status.LAUNCHING or try_ is None or run.live_attempt is not None or run.stop is not None:
         raise _nothing(run, f"it is {run.status}")
-    provider = parts.providers.get(try_.placement.provider)
+    provider: object = parts.providers.get(try_.placement.provider)
     if not isinstance(provider, PastedCell):
         raise _nothing(run, f"no person starts machines of {try_.placement.provider}")
     request = LaunchRequest(
@@ -68,4 +68,6 @@ def notebook_cell(parts: Parts, run_id: str) -> NotebookCell:
 
 
 def _nothing(run: Run, why: str) -> NothingToPaste:
-    return NothingToPaste(f"{run.run_id} waits for no notebook: {why}.", {"run_id": run.run_id, "status": str(run.status)})
+    return NothingToPaste(
+        f"{run.run_id} waits for no notebook: {why}.", {"run_id": run.run_id, "status": str(run.status)}
+    )
