@@ -1,6 +1,8 @@
 """Saving checkpoints: a pointer names only content that was read back, and no named checkpoint is deleted."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import BatonRefused, Holder
+from supervisor.contract.stores.promise import ObjectInfo
 from tests.agent.bench import RUN
 from tests.agent.checkpoint_bench import Bench
 
@@ -77,6 +80,37 @@ def test_an_upload_that_never_arrives_is_not_pointed_to(bench: Bench) -> None:
     bench.save()
     assert bench.moved == [6]
     assert bench.notes[-1] == ""
+
+
+def test_where_files_arrive_half_an_hour_late_the_checkpoint_before_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a mounted Drive may do it: the name is there, and its content is empty. What does not read back never
+    counts, so a session that ends meanwhile costs the steps since the checkpoint before."""
+    lag_s, written = 1800.0, {}
+    put_file, read = bench.store.put_file, bench.store.read
+
+    def late_put(key: str, *words: Any, **more: Any) -> ObjectInfo:
+        written[key] = bench.clock.now
+        return put_file(key, *words, **more)
+
+    def late_read(key: str, *words: Any, **more: Any) -> Iterator[bytes]:
+        is_there = bench.clock.now - written.get(key, -lag_s) >= lag_s
+        return read(key, *words, **more) if is_there else iter(())
+
+    bench.write("step-4.pt", "four")
+    bench.save()
+    monkeypatch.setattr(bench.store, "put_file", late_put)
+    monkeypatch.setattr(bench.store, "read", late_read)
+    bench.write("step-5.pt", "five")
+    bench.save()
+    assert bench.moved == [4]
+    assert "step-5.pt differs after its upload" in bench.notes[-1]
+    monkeypatch.setattr(bench.store, "put_file", put_file)
+    bench.clock.now += lag_s
+    bench.write("step-6.pt", "six")
+    bench.save()
+    assert bench.moved == [4, 6]
 
 
 def test_only_three_are_kept(bench: Bench) -> None:
