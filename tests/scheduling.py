@@ -16,7 +16,8 @@ import pytest
 # Beginnings of groups and files, dearest first; the longest one that fits counts. docs/benchmarks.md has the seconds.
 WAITING = (
     "stories-cloud", "browser", "tests/providers/test_slurm_stories", "tests/acceptance/test_slurm",
-    "tests/acceptance/test_colab", "tests/examples/", "tests/acceptance/test_stories_results", "stories-secrets", "replicas", "tests/contracts/test_slurm",
+    "tests/acceptance/test_colab", "tests/examples/", "tests/acceptance/test_stories_results", "stories-secrets",
+    "replicas", "tests/contracts/test_slurm",
     "tests/acceptance/", "tests/providers/test_ssh", "stories-", "tests/agent/test_endings",
     "tests/agent/test_failures", "postgres", "tests/agent/", "tests/deploy/", "tests/providers/test_startup",
     "tests/providers/test_slurm_reading",

@@ -85,7 +85,12 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
             '[providers.lab]\nkind = "locla"\n',
             r"kind = locla: expected local or gce or ssh or slurm or kubernetes or kaggle or colab; did you mean local\?",
         ),
-        ('[providers.lab]\nkind = "aws"\n', r"kind = aws: expected local or gce or ssh or .* or kubernetes or kaggle or colab$"),
+        (
+            '[providers.lab]
+kind = "aws"
+',
+            r"kind = aws: expected local or gce or ssh or .* or kubernetes or kaggle or colab$",
+        ),
         (LAB + "zone = 1\n", r"\[providers.lab\]: zone is not a setting of local; did you mean zones\?"),
         (LAB + "colour = 1\n", "colour is not a setting of local; local has zones, shapes, capacity"),
         (LAB + 'local_zones = ["b"]\n', "zones and local_zones are the same setting: keep one"),

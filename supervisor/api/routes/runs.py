@@ -159,7 +159,7 @@ async def show_launch(request: Request, run_id: str) -> LaunchShown:
 
 @routes.on("GET /v1/runs/{run_id}/cell", Scope.WRITE, refuses="RUN_NOT_FOUND NOTHING_TO_PASTE UNAVAILABLE")
 async def show_cell(request: Request, run_id: str) -> NotebookCell:
-    """Show the notebook cell that starts the machine of a waiting run. Its ticket is good for one claim, and expires."""
+    """Show the notebook cell that starts the machine of a waiting run. Its ticket is good for one claim."""
     return await run_in_threadpool(notebook_cell, services_of(request).parts, run_id)
 
 

@@ -36,9 +36,9 @@ SIGN_IN = "sign in once as the user of the supervisor: `colab new`, then `colab 
 _LINE = re.compile(
     r"\[(?P<name>[^\]\s]+)\] (?P<endpoint>\S+) \| Hardware: (?P<hardware>\S+) \| Variant: (?P<variant>\S+)"
 )
-_NONE = "No active sessions found on server."
+_NONE = "No active sessions entries on server."
 _PRUNED = re.compile(r"Pruned \d+ stale local session")
-_NOT_FOUND = re.compile(r"Session '[^']*' not found")
+_NOT_FOUND = re.compile(r"Session '[^']*' not entries")
 _NOT_SIGNED_IN = re.compile(
     r"oauth config|authorization code|credential|re-?authenticat|\bEOFError\b|\bAborted\b|\b401\b|unauthorized",
     re.IGNORECASE,
@@ -86,7 +86,7 @@ class Client:
         self._program, self._auth, self._file = s.colab_client, s.colab_auth, folder / "sessions.json"
         self._run_program = run_program if run is None else run
         self._lock = threading.Lock()  # one at a time: its file is rewritten as a whole
-        self._known: frozenset[str] = frozenset()  # sessions that the last answer has named
+        self._named_last: frozenset[str] = frozenset()  # sessions that the last answer has named
         self._gone: frozenset[str] = frozenset()  # those that have ended since: later answers prove nothing
 
     def sessions(self) -> Listing:
@@ -95,14 +95,14 @@ class Client:
             done = self._run("sessions", within_s=LIST_S)
             if done.exit_code != 0:
                 raise self._trouble("sessions", done)
-            found = {line["name"]: line["endpoint"] for line in map(_LINE.match, done.text.splitlines()) if line}
-            if not found and _NONE not in done.text:
+            entries = {line["name"]: line["endpoint"] for line in map(_LINE.match, done.text.splitlines()) if line}
+            if not entries and _NONE not in done.text:
                 raise ProviderUnavailable(f"the client's list of sessions cannot be understood: {done.last_line}")
             # With sessions in its file the client must ask Colab; without any, a missing login reads like none.
-            complete = bool(found) or bool(self._known) or _PRUNED.search(done.text) is not None
-            own = {name: endpoint for name, endpoint in found.items() if name != "?"}
-            self._gone = (self._gone | (self._known if complete else frozenset())) - own.keys()
-            self._known = frozenset(own)
+            complete = bool(entries) or bool(self._named_last) or _PRUNED.search(done.text) is not None
+            own = {name: endpoint for name, endpoint in entries.items() if name != "?"}
+            self._gone = (self._gone | (self._named_last if complete else frozenset())) - own.keys()
+            self._named_last = frozenset(own)
             return Listing(own, complete, self._gone)
 
     def new(self, name: str, shape: str) -> None:
@@ -111,7 +111,7 @@ class Client:
             done = self._run("new", "-s", name, *HARDWARE[shape], within_s=NEW_S)
             if done.exit_code != 0:
                 raise refusal(done) or self._trouble("new", done)
-            self._known, self._gone = self._known | {name}, self._gone - {name}
+            self._named_last, self._gone = self._named_last | {name}, self._gone - {name}
 
     def execute(self, name: str, code: str) -> None:
         """Run this code there, which prints STARTED. Raises ProviderUnavailable: it may run."""
@@ -126,7 +126,7 @@ class Client:
             done = self._run("stop", "-s", name, within_s=STOP_S)
             if done.exit_code != 0 and _NOT_FOUND.search(done.text) is None:
                 raise self._trouble("stop", done)
-            self._known, self._gone = self._known - {name}, self._gone - {name}
+            self._named_last, self._gone = self._named_last - {name}, self._gone - {name}
 
     def version(self) -> str:
         """Raises ProviderUnavailable."""

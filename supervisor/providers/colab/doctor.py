@@ -57,9 +57,9 @@ def _client(client: Client, s: ColabSettings) -> Iterator[Finding]:
     except ProviderUnavailable as error:
         yield _finding("client", FAIL, "it does not answer", str(error), f"pip install {PACKAGE}, or set colab_client")
         return
-    known = f"{len(listing.sessions)} sessions of ours" if listing.sessions else "no session of ours"
+    count_text = f"{len(listing.sessions)} sessions of ours" if listing.sessions else "no session of ours"
     signed = "" if listing.complete else ", and whether it is signed in shows only with the first session"
-    yield _finding("client", OK, f"{s.colab_client} {version}: {known}{signed}")
+    yield _finding("client", OK, f"{s.colab_client} {version}: {count_text}{signed}")
     refused = next((line for name in listing.sessions if (line := _refused(client, name))), "")
     if refused:
         cause = "Colab refuses to keep a session of this account alive: it ends within minutes without a running cell"

@@ -183,17 +183,17 @@ class ColabProvider:
                 listing = self._with_client().sessions()
             except ProviderUnavailable as error:
                 unread = str(error)
-        found: dict[str, Machine] = {}
+        listed: dict[str, Machine] = {}
         for each in kept.values():
             if unread and each.way == CLIENT:
                 continue
             machine = self._machine(each, claims.get(each.key), listing)
             if machine is not None:
-                found[machine.name] = machine
+                listed[machine.name] = machine
         with self._lock:
-            self._listed = (self._clock.monotonic(), found)
+            self._listed = (self._clock.monotonic(), listed)
         unreachable = {CLIENT: unread} if unread else {}
-        return MachineListing(tuple(found.values()), frozenset(unreachable), reasons=unreachable)
+        return MachineListing(tuple(listed.values()), frozenset(unreachable), reasons=unreachable)
 
     def find(self, ref: MachineRef) -> Machine | None:
         kept = self._launches.find(ref.name)
