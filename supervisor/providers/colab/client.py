@@ -36,9 +36,9 @@ SIGN_IN = "sign in once as the user of the supervisor: `colab new`, then `colab 
 _LINE = re.compile(
     r"\[(?P<name>[^\]\s]+)\] (?P<endpoint>\S+) \| Hardware: (?P<hardware>\S+) \| Variant: (?P<variant>\S+)"
 )
-_NONE = "No active sessions entries on server."
+_NONE = "No active sessions found on server."
 _PRUNED = re.compile(r"Pruned \d+ stale local session")
-_NOT_FOUND = re.compile(r"Session '[^']*' not entries")
+_NOT_FOUND = re.compile(r"Session '[^']*' not found")
 _NOT_SIGNED_IN = re.compile(
     r"oauth config|authorization code|credential|re-?authenticat|\bEOFError\b|\bAborted\b|\b401\b|unauthorized",
     re.IGNORECASE,
