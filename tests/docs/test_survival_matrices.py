@@ -7,10 +7,10 @@ import re
 import pytest
 
 from supervisor.domain.profile import End, Profile, Survival
-from supervisor.providers.kaggle.profile import profile as kaggle_profile
-from supervisor.providers.kaggle.settings import KaggleSettings
 from supervisor.providers.colab.profile import profile as colab_profile
 from supervisor.providers.colab.settings import ColabSettings
+from supervisor.providers.kaggle.profile import profile as kaggle_profile
+from supervisor.providers.kaggle.settings import KaggleSettings
 from supervisor.providers.kubernetes.profile import profile as kubernetes_profile
 from supervisor.providers.kubernetes.settings import KubernetesSettings
 from supervisor.providers.slurm.profile import documented

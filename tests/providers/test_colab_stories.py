@@ -10,7 +10,7 @@ import pytest
 from supervisor.contract.identifiers import launch_id
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
-from supervisor.domain.profile import End, Survival, survival
+from supervisor.domain.profile import End, Reach, Survival, survival
 from supervisor.domain.status import Status
 from supervisor.lifecycle.gates.places import stopping
 from supervisor.ports.claims import HandsOver, PastedCell
@@ -259,22 +259,25 @@ class TestHandover:
         assert "gpuType" not in notebook(text, "digits", "cpu")
 
 
-@pytest.mark.parametrize(
-    ("store", "stopped_by"),
-    [("file:///content/objects", ["checkpoint_tier"]), ("file:///srv/objects", []), ("gs://bucket/spot", [])],
-)
-def test_the_first_gate_refuses_checkpoints_on_the_session(
-    pasted: ColabSubject, store: str, stopped_by: list[str]
+@pytest.mark.parametrize("path", ["/content/objects", "/content/drive/MyDrive/spot", "/content"])
+def test_what_lies_in_the_session_is_no_store(path: str) -> None:
+    """NB4, and of a mounted Drive NB1: nobody here can list it, so what is written there never counts."""
+    assert not STORE.pattern.fullmatch(f"file://{path}")
+    for store in ("file:///srv/content", "file:///contents/spot", "gs://bucket/spot"):
+        assert STORE.pattern.fullmatch(store)
+    answer = survival(profile(ColabSettings(), DAY), path, End.DESTROY).value
+    assert answer is (Survival.VERIFY if "drive" in path else Survival.NO)
+
+
+@pytest.mark.parametrize(("store", "is_refused"), [("file:///content/objects", True), ("file:///srv/objects", False)])
+def test_the_first_gate_refuses_a_store_that_machines_open_on_the_session(
+    pasted: ColabSubject, store: str, is_refused: bool
 ) -> None:
-    """NB4."""
+    """What goes through the door is apart from every session, whatever its path; a store of their own is not."""
     world, place = replace(WORLD, store_url=store), pasted.request().placement
-    stops = stopping(run_in(Status.PENDING), place, pasted.provider.profile(), world, NOW)
-    assert [verdict.check for verdict in stops if verdict.check == "checkpoint_tier"] == stopped_by
-
-
-def test_a_mounted_drive_is_no_store_because_nobody_here_can_list_it() -> None:
-    """NB1: what is written there may arrive half an hour later, or never."""
-    assert STORE.pattern.fullmatch("file:///srv/spot")
-    assert STORE.pattern.fullmatch("gs://bucket/spot")
-    assert not STORE.pattern.fullmatch("file:///content/drive/MyDrive/spot")
-    assert survival(profile(ColabSettings(), DAY), "/content/drive/MyDrive/ckpt", End.DESTROY).value is Survival.VERIFY
+    run, known = run_in(Status.PENDING), pasted.provider.profile()
+    opened = replace(known, store_reach=replace(known.store_reach, value=Reach.DIRECT))
+    stops = [verdict.check for verdict in stopping(run, place, opened, world, NOW)]
+    assert ("checkpoint_tier" in stops) == is_refused
+    through_the_door = [verdict.check for verdict in stopping(run, place, known, world, NOW)]
+    assert "checkpoint_tier" not in through_the_door

@@ -45,7 +45,7 @@ def profile(s: ColabSettings, on: str) -> Profile:
         region_lock=_fact("", f"{OWN_PAGE}: Colab chooses the region"),
         shared_fs=_fact("", f"{OWN_PAGE}: Drive is no file system of a training, see its tier"),
         local_nvme=Fact(note="measure it in the session: df -B1 /content"),
-        store_reach=_fact(Reach.DIRECT, f"{OWN_PAGE}: over HTTPS through the supervisor, which must be reachable"),
+        store_reach=_fact(Reach.DOOR, f"{OWN_PAGE}: over HTTPS through the supervisor, which must be reachable"),
         tiers=_tiers(),
         verbs=_verbs(s),
     )

@@ -21,8 +21,8 @@ WAYS = (CLIENT, CELL)
 DAY_S, FREE_CAP_S = 86400.0, 43200.0
 STORE = StoreForm(
     "file:///FOLDER",
-    re.compile(r"file:///(?!content/drive(/|$)).*|gs://.+", re.DOTALL),
-    ". A bucket (gs://BUCKET) serves too. A mounted Drive does not: the supervisor cannot read it",
+    re.compile(r"file:///(?!content(/|$)).*|gs://.+", re.DOTALL),
+    ". A bucket (gs://BUCKET) serves too. A folder in /content would go with its session, and a Drive is not read",
 )
 # Words of the client for each shape; without one it makes a session without an accelerator.
 HARDWARE: Mapping[str, tuple[str, ...]] = {
