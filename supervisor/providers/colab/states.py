@@ -37,9 +37,7 @@ class Sighting:
         return "" if self.claim is None else self.claim.claimant
 
     def has_id(self, machine_id: str | None) -> bool:
-        if not machine_id:
-            return True
-        return self.claim is not None and machine_id in (self.claim.claimant, self.claim.session.get("machine_id"))
+        return not machine_id or machine_id == self.machine_id
 
 
 def needs(kept: Kept) -> str:
