@@ -22,8 +22,6 @@ ALLOWED = {
     "services/access/claims.py": "claims, which are of no run's files",
     "api/routes/door.py": "is a store: what the agent of a session deletes, in the folder of its own run",
     "services/bases/working.py": "images of bases, no objects",
-    "services/access/claims.py": "claims of launches that are released, and of a run that is purged",
-    "api/routes/door.py": "what an agent deletes of its own run",
     "services/runs/purge.py": "everything of a run, for a person",
     "services/doctor/state.py": "the object that it has just written to see whether it can",
     "services/runs/synced.py": "deltas of a run's code that were merged into one",
