@@ -80,6 +80,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/webhooks/settings",
         "/v1/tokens",
         "/v1/webhooks/settings/deliveries?page_size=1000",
+        "/v1/door/agent.pyz",
         "/livez",
         "/readyz?verbose=true",
     ]
@@ -101,6 +102,7 @@ def doors(daemon: Daemon) -> list[str]:
             f"{base}/metrics",
             f"{base}/code",
             f"{base}/code/files",
+            f"{base}/cell",
             f"/v1/compare?run_id={run['run_id']}",
         ]
         paths += [f"{base}/console", f"{base}/console?after=-1048576", f"{base}/console?source=cloud_logging"]

@@ -138,7 +138,8 @@ def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: L
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin()
     wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
-    assert not list((tmp_path / "shared" / "machines").glob("*/secrets.json"))
+    machines = tmp_path / "shared" / "machines"
+    wait_for(lambda: not list(machines.glob("*/secrets.json")), 60, "the last machine's folder to be archived")
 
 
 @pytest.mark.parametrize("lab", [WALLTIME], indirect=True)

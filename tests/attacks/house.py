@@ -121,7 +121,7 @@ class House:
         logs = self.daemon.call("GET", f"{run}/files?kind=logs")["files"]
         files = [f"{run}/files/{logs[0]['path']}"]
         of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost", "/gates"]
-        of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login"]
+        of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login", "/cell"]
         of_run += ["/teardown", "/diagnosis", "/metrics", f"/commands/{COMMAND}", f"/commands/{COMMAND}/files"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",

@@ -5,6 +5,7 @@ It keeps the promises of ports/provider.py (the conformance suite runs on it) an
     hours of a week         hours = {"cpu": Quota(...)}; it ends nothing by itself
     stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
     looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
+    a person                needs: meanwhile it has a place in a queue, and begins only when a person has done this
     images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
     the answer of a launch  next_launch(ProviderUnavailable("..."), comes_up=True): the machine is there all the same
     the listing             down = True (nothing is read), unreachable.add("zone")
@@ -98,6 +99,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.gpu_words: dict[str, str] = {}  # shape -> what gpus() says of it; absent = none
         self.boot_s = 0.0
         self.room_s = 0.0
+        self.needs = ""
         self.quota_scope = "zone"
         self.pins: dict[str, str | Exception] = {}
         self.release_delay_s = 0.0
@@ -285,6 +287,8 @@ class FakeProvider(Misfortunes, KeptSecrets):
             run_id=request.run_id,
             launch_id=request.launch_id,
             created_at=self._clock.now(),
+            queued=bool(self.needs),
+            needs=self.needs,
             labels={
                 SUPERVISOR_LABEL: request.supervisor_id,
                 RUN_LABEL: request.run_id,
@@ -351,5 +355,5 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self._machines[name] = own
             return own.machine
         self._machines[name] = own
-        own.machine = replace(own.machine, state=MachineState.STARTING)
+        own.machine = replace(own.machine, state=MachineState.STARTING, queued=False, needs="")
         return self._now(name)

@@ -149,6 +149,12 @@ def _take_name(stage: Stage, line: Line) -> None:
     stage.provider.add(Machine("id:taken", name, "a", MachineState.UP, "another-supervisor", "x", "1.1.1"))
 
 
+def _needs(stage: Stage, line: Line) -> None:
+    """cloud needs TEXT: a new machine that is asked for begins only when a person has done this; without a text none
+    does"""
+    stage.provider.needs = line.words[1] if line.words[1:] else ""
+
+
 def _console(stage: Stage, line: Line) -> None:
     stage.provider.write_console(_name(stage, line), line.word(2, "a text").encode())
 
@@ -185,6 +191,7 @@ CLOUD = {
     "add": _add,
     "revive": _revive,
     "console": _console,
+    "needs": _needs,
     "boot": lambda stage, line: setattr(stage.provider, "boot_s", seconds(line.word(1, "a time"))),
     "release-takes": lambda stage, line: setattr(stage.provider, "release_delay_s", seconds(line.word(1, "a time"))),
 }

@@ -98,16 +98,16 @@ def _is_requested(obs: Observation) -> bool:
     return isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ASKED
 
 
-def _queued(obs: Observation) -> str:
-    """What it waits for in the platform's own queue; "" = it is in none."""
-    return obs.machine.value.detail if isinstance(obs.machine, Seen) and obs.machine.value.queued else ""
+def _is_queued(obs: Observation) -> bool:
+    """It has a place in the platform's own queue."""
+    return isinstance(obs.machine, Seen) and obs.machine.value.queued
 
 
 def _overdue_at(run: Run, try_: Try, obs: Observation, world: World, now: float) -> float:
     """When the wait for this request is over, whatever the platform makes of it. A place in a queue is kept as long as
     the run may wait for capacity: a new request would begin at the end of the queue."""
     watched = machines_since(world, try_.placement, try_.requested_at, now)
-    if _queued(obs):
+    if _is_queued(obs):
         return watched + max(world.knobs.launch_timeout_s, run.policy.limits.wait_for_capacity_s)
     return watched + world.knobs.launch_timeout_s
 
@@ -155,8 +155,8 @@ def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) ->
     if obs.machine.value.needs:  # it waits for a person, who is told so, and not for the platform
         return ""
     zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
-    if _queued(obs):
-        return f"it is in the queue of {zone}, until {until} at most: {machine.detail}"
+    if _is_queued(obs):
+        return f"it is in the queue of {zone}, until {until} at most: {machine.detail}".removesuffix(": ")
     text = f"the cloud is looking for capacity in {zone}, until {until} at most"
     return f"{text}: {machine.waits_for}" if machine.waits_for else text
 
@@ -183,7 +183,7 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
         text = f"it did not start within {age_text(world.knobs.launch_timeout_s)}"
         return _try_failed(run, try_, CreateFailed(try_.launch_id, Cause.NO_CAPACITY, text), world, now)
     if isinstance(obs.machine, Seen):
-        if _queued(obs) and run.waiting.since is None:  # the wait in the queue was the run's wait for capacity
+        if _is_queued(obs) and run.waiting.since is None:  # the wait in the queue was the run's wait for capacity
             run = replace(run, waiting=replace(run.waiting, since=try_.requested_at))
         return cancel_request(run, try_, obs, "the request for it did not end in time")
     blind = hold_unread_store(run, obs, now)
