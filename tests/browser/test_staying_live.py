@@ -34,6 +34,7 @@ def way(house: House) -> Iterator[Road]:
 @pytest.fixture
 def far(browser: Browser, house: House, way: Road, quiet: str) -> Iterator[Visitor]:
     """Somebody at the end of a road, in front of a run's page."""
+    wait_for(lambda: streams(house) == 0, 30, "the streams of pages before to close")
     somebody = Visitor(browser, way.url)
     somebody.come_back(house.token, f"/ui/runs/{quiet}")
     yield somebody
@@ -53,17 +54,16 @@ def banner(page: Page) -> Locator:
 
 
 def test_a_hidden_page_hears_nothing_and_catches_up(house: House, far: Visitor, quiet: str) -> None:
-    before = streams(house) - 1
-    wait_for(lambda: streams(house) == before + 1, 30, "the stream to open")
+    wait_for(lambda: streams(house) == 1, 30, "the stream to open")
     far.page.evaluate(HIDE, True)
-    wait_for(lambda: streams(house) == before, 30, "the stream to close")
+    wait_for(lambda: streams(house) == 0, 30, "the stream to close")
     asked: list[str] = []
     far.page.on("request", lambda request: asked.append(request.url))
     house.relabel(quiet, "while-hidden")
     far.page.wait_for_timeout(50)
     assert asked == []
     far.page.evaluate(HIDE, False)
-    wait_for(lambda: streams(house) == before + 1, 30, "the stream to open again")
+    wait_for(lambda: streams(house) == 1, 30, "the stream to open again")
     expect(far.page.get_by_role("main")).to_contain_text("labels.while-hidden")
 
 
