@@ -1,19 +1,17 @@
 """The first cell of a session, and a whole notebook with it: texts that a platform stores, made from a few values.
 
 Pure, and with no key in it: a ticket is good for one claim. The cell downloads the agent's archive, compares its hash,
-and calls `run` of agent/notebook/cell.py in it. Where nothing can be reached (a session without internet), the
-archive and the job are in the cell itself, and the object store is a folder that the platform keeps.
+and calls `run` of agent/notebook/cell.py in it.
 
-The folder of the machine is named by what the cell holds, so that the same cell finds the same training again. It lies
+The folder of the machine is named by the ticket, so that the same cell finds the same training again. It lies
 in the temporary folder of the session, which no platform keeps or publishes: pass and nonce are in it.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List
 
 _HEAD = """\
 # Spot Supervisor: {title}.
@@ -50,27 +48,6 @@ if hashlib.sha256(content).hexdigest() == SHA256:
 else:
     print("spot: nothing was started: %s: %s" % (SUPERVISOR, problem))
 """
-_OFFLINE = """\
-import base64, os, tempfile, zipfile
-
-STORE = {store}  # kept as the output of this session
-EARLIER = {earlier}  # the same of the session before
-FOLDER = os.path.join(tempfile.gettempdir(), {folder})
-JOB = {paper}
-AGENT = "{archive}"
-os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-agent, paper = os.path.join(FOLDER, "agent.pyz"), os.path.join(FOLDER, "paper.json")
-for path, text in ((agent, AGENT), (paper, JOB)):
-    with open(path + ".new", "wb") as target:
-        target.write(base64.b64decode(text))
-    os.replace(path + ".new", path)
-words = ["--paper", paper, "--store", STORE]
-for path in EARLIER:
-    words += ["--from", path]
-spot = {{}}
-exec(zipfile.ZipFile(agent).read("supervisor/agent/notebook/cell.py"), spot)
-spot["run"](agent, words, FOLDER)
-"""
 
 
 def cell(url: str, ticket: str, sha256: str, title: str = "one session of a run") -> str:
@@ -80,41 +57,9 @@ def cell(url: str, ticket: str, sha256: str, title: str = "one session of a run"
         url=_text(url.rstrip("/")),
         ticket=_text(ticket),
         sha256=_text(sha256),
-        folder=_text(folder_name(ticket.encode())),
+        folder=_text("spot-" + hashlib.sha256(ticket.encode()).hexdigest()[:16]),
     )
     return _HEAD.format(title=_one_line(title)) + body
-
-
-def offline_cell(
-    archive: bytes,
-    job: Mapping[str, Any],
-    objects: Mapping[str, bytes],
-    *,
-    store: str,
-    earlier: Sequence[str] = (),
-    title: str = "one session of a run",
-) -> str:
-    """The cell of a session that reaches nothing. `archive`: the agent's. `job`: docs/training-contract.md, without
-    `store_url`. `objects`: key -> content, put into the store before the agent starts (the baton, the code bundle).
-    `store`: a folder that the platform keeps. `earlier`: where that folder of an earlier
-    session may lie; the first that is there is copied. It has no secrets: whoever sees the notebook would see them."""
-    paper = json.dumps({
-        "job": dict(job),
-        "objects": {key: base64.b64encode(content).decode() for key, content in objects.items()},
-    }).encode()  # fmt: skip
-    body = _OFFLINE.format(
-        store=_text(store),
-        earlier=json.dumps(list(earlier)),
-        folder=_text(folder_name(paper)),
-        paper=_text(base64.b64encode(paper).decode()),
-        archive=base64.b64encode(archive).decode(),
-    )
-    return _HEAD.format(title=_one_line(title)) + body
-
-
-def folder_name(content: bytes) -> str:
-    """Of the machine's folder, below the temporary folder."""
-    return "spot-" + hashlib.sha256(content).hexdigest()[:16]
 
 
 def notebook(source: str, title: str, text: str = "") -> str:

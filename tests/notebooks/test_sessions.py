@@ -6,8 +6,7 @@ import json
 import os
 import stat
 
-from supervisor.contract import heartbeat, notebook, runfiles
-from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.machine_rig import RUN
 from tests.notebooks.conftest import Desk
 from tests.waiting import wait_for
@@ -144,34 +143,3 @@ def test_an_old_cell_downloads_nothing_that_it_does_not_know(desk: Desk) -> None
     machine.start(cell)
     assert "Copy a new cell" in machine.ended()
     assert not list(machine.folder().iterdir())
-
-
-def test_a_session_without_network_trains_from_its_own_source(desk: Desk) -> None:
-    """On Kaggle without internet: the output of one version is the input of the next."""
-
-    def source(attempt: int, *words: str, **values: object) -> str:
-        job = desk.job(attempt, *words, holder_gone=attempt > 1, **values)
-        objects = {runfiles.baton(RUN): desk.store.get(runfiles.baton(RUN))[0]}
-        return notebook.offline_cell(
-            desk.door.archive, job, objects, store="/kaggle/working/spot", earlier=["/kaggle/input/before/spot"]
-        )
-
-    first = desk.machine(network=False)
-    words = ("--steps", "100000", "--on-term", "save")
-    first.start(source(1, *words, machine_max_s=1.5, expiry_s=20.0))
-    assert "the time of this session is over" in first.ended()
-    assert not first.alive
-    output = FolderStore(first.working / "spot")
-    last = heartbeat.parse(output.get(runfiles.beat(RUN))[0])
-    assert (last.left, last.phase) == (heartbeat.EXPIRED, heartbeat.FINISHED)
-    assert last.checkpoint_step == last.step
-    desk.store.put(runfiles.baton(RUN), output.get(runfiles.baton(RUN))[0])  # as the relay does
-    step = desk.baton.checkpoint.step
-    second = desk.machine(network=False)
-    (second.input / "before").mkdir()
-    os.rename(first.working / "spot", second.input / "before" / "spot")
-    second.start(source(2, "--steps", str(step + 3)))
-    assert "the training is done" in second.ended()
-    beat = heartbeat.parse(FolderStore(second.working / "spot").get(runfiles.beat(RUN))[0])
-    assert (beat.resumed_from, beat.step) == (step, step + 3)
-    assert desk.door.claims == []

@@ -25,7 +25,6 @@ from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.contract.stores.bucket import is_passing
-from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ABSENT, StoreUnavailable
 
 CLAIM_FOR_S, PROBE_FOR_S = 90.0, 30.0
@@ -95,14 +94,13 @@ def _claim_of(response: Response) -> Dict[str, Any]:
     return {**claim, "date": response.headers.get("date")}
 
 
-def job_of(claim: Mapping[str, Any], url: Optional[str], claimant: str) -> Dict[str, Any]:
+def job_of(claim: Mapping[str, Any], url: str, claimant: str) -> Dict[str, Any]:
     """job.json of the claim. The machine's id is the claimant, unless the provider has named another one."""
     job = {"version": 1, "name": "notebook", "machine_id": claimant, **claim["job"], "shows_beats": True}
     for name in ("run_id", "launch_id"):
         job.setdefault(name, claim.get(name))
-    if url:
-        job.setdefault("store_url", "door:%s/%s" % (claim.get("door"), job["run_id"]))
-        job.setdefault("server_url", url)
+    job.setdefault("store_url", "door:%s/%s" % (claim.get("door"), job["run_id"]))
+    job.setdefault("server_url", url)
     most_s = job.get("session_max_s")
     if most_s is not None:
         left_s = float(most_s) - session_age_s()
@@ -187,8 +185,8 @@ def store_problem(job: Mapping[str, Any], door_pass: DoorPass, policy: Optional[
         door.close()
 
 
-def report(job: Mapping[str, Any], store: Optional[str], problem: str) -> None:
-    """One beat that says why this session leaves, as a start-up script does; pushed, or into the folder store."""
+def report(job: Mapping[str, Any], problem: str) -> None:
+    """One beat that says why this session leaves, as a start-up script does."""
     beat = Beat(
         run_id=str(job["run_id"]),
         attempt=parse_launch_id(str(job["launch_id"]))[1],
@@ -202,10 +200,6 @@ def report(job: Mapping[str, Any], store: Optional[str], problem: str) -> None:
         message=problem[: heartbeat.MAX_TEXT],
     )
     text = heartbeat.encode_within(beat, heartbeat.MAX_STORED_BYTES)
-    if store:
-        with suppress(StoreUnavailable):
-            FolderStore(store).put(runfiles.boot_beat(beat.run_id), text, None, {"beat": text.decode()})
-        return
     url, retries = str(job["server_url"]), Retries(RetryPolicy(PROBE_FOR_S))
     path = "%s/v1/runs/%s/heartbeat" % (urlsplit(url).path.rstrip("/"), quote(beat.run_id, safe=""))
     client = HttpClient(url)

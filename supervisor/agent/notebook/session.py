@@ -2,8 +2,7 @@
 
 The ticket is claimed under a random name that lies in the folder, so a repeat after a lost response, or in a cell that
 is run again, is the same claim. The claim brings job, secrets and pass; what the session lacks (its accelerator, the
-way to the object store) is reported at once, because hours of it would cost the user's quota. Where nothing can be
-reached, the job is in the notebook itself and the object store is a folder that the platform keeps.
+way to the object store) is reported at once, because hours of it would cost the user's quota.
 
 The exit code is 0 whatever happened, after anything but a wrong use: a committed notebook whose cell fails would count
 as failed, and how a training ended is a record of its agent.
@@ -12,19 +11,16 @@ as failed, and how a training ended is a record of its agent.
 from __future__ import annotations
 
 import argparse
-import base64
 import errno
 import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, Mapping, Sequence
 
 from supervisor.agent.machine.folder import open_own, read_text
@@ -39,9 +35,6 @@ from supervisor.agent.notebook.claiming import (
 )
 from supervisor.agent.notebook.watching import LINE_S, View, agent_state, say
 from supervisor.agent.store.door.client import DoorPass
-from supervisor.contract.stores.durable import MARKER
-from supervisor.contract.stores.folder import FolderStore
-from supervisor.contract.stores.promise import StoreUnavailable
 
 START_S = 30.0
 _OF_KERNEL = re.compile(r"SPOT_|JPY_|JUPYTER|PYDEVD_|MPLBACKEND\Z|FORCE_COLOR\Z|CLICOLOR")
@@ -73,17 +66,11 @@ def main(words: Sequence[str]) -> int:
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="agent.pyz notebook")
-    parser.add_argument("--url", help="of the supervisor")
-    parser.add_argument("--ticket", help="good for one claim")
-    parser.add_argument("--paper", help="a file with the job, where nothing can be reached")
-    parser.add_argument("--store", help="the folder of the object store, with --paper")
-    parser.add_argument("--from", dest="earlier", action="append", default=[], help="that folder of an earlier session")
+    parser.add_argument("--url", required=True, help="of the supervisor")
+    parser.add_argument("--ticket", required=True, help="good for one claim")
     parser.add_argument("--folder", required=True, help="of this machine")
     parser.add_argument("--line-s", type=float, default=LINE_S, help="seconds between two lines")
-    options = parser.parse_args(words)
-    if not (options.url and options.ticket) and not (options.paper and options.store):
-        parser.error("either --url and --ticket, or --paper and --store")
-    return options
+    return parser.parse_args(words)
 
 
 def _begin(options: argparse.Namespace, folder: str) -> Any:
@@ -101,14 +88,13 @@ def _begin(options: argparse.Namespace, folder: str) -> Any:
         View(folder, say).end()
         return None
     claimant = _claimant(os.path.join(folder, "claimant"))
-    session = session_facts(os.environ)
-    claim = _unpacked(options) if options.paper else claimed(options.url, options.ticket, claimant, session)
+    claim = claimed(options.url, options.ticket, claimant, session_facts(os.environ))
     job = job_of(claim, options.url, claimant)
     door_pass = DoorPass(os.path.join(folder, "pass.json"))
     door_pass.take(claim.get("pass"), claim.get("date"))
-    problem = accelerator_problem(job) or (store_problem(job, door_pass) if options.url else "")
+    problem = accelerator_problem(job) or store_problem(job, door_pass)
     if problem:
-        report(job, options.store, problem)
+        report(job, problem)
         raise Refused(problem)
     _write(os.path.join(folder, "job.json"), job)
     _write(os.path.join(folder, "identity.json"), {"machine_id": job["machine_id"]})
@@ -134,30 +120,6 @@ def _claimant(path: str) -> str:
     if not re.fullmatch("[0-9a-f]{32}", name):
         raise OSError(errno.EIO, "not the name of a session", path)
     return name
-
-
-def _unpacked(options: argparse.Namespace) -> Dict[str, Any]:
-    """The job of the notebook itself, with its objects in the store. Raises Refused, OSError."""
-    try:
-        with open(options.paper, encoding="utf-8") as source:
-            paper = json.load(source)
-        objects = {key: base64.b64decode(text) for key, text in (paper.get("objects") or {}).items()}
-        job = dict(paper["job"], store_url=Path(options.store).absolute().as_uri())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused("the job in this notebook cannot be understood: %s" % error) from None
-    earlier = [path for path in options.earlier if os.path.exists(os.path.join(path, MARKER))]
-    if earlier and not os.path.exists(os.path.join(options.store, MARKER)):
-        draft = options.store.rstrip("/") + ".draft"
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(earlier[0], draft)
-        os.rename(draft, options.store)
-    try:
-        store = FolderStore.create(options.store)
-        for key, content in objects.items():
-            store.put(key, content)
-    except StoreUnavailable as error:
-        raise Refused(str(error)) from None
-    return {"job": job}
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------
