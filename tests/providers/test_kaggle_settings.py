@@ -47,7 +47,7 @@ def subject(tmp_path: Path) -> Iterator[KaggleSubject]:
         ({"kaggle_shapes": ("t5",)}, "kaggle_shapes names t5: expected t4, t4x2"),
         ({"kaggle_shapes": ("p100",), "kaggle_accelerators": {"p100": "NvidiaTeslaP100"}}, "is retired"),
         ({"kaggle_accelerators": {"x": "NvidiaL4"}}, "kaggle_accelerators names x, which is not one of kaggle_shapes"),
-        ({"kaggle_token": "my-secret-token"}, "kaggle_token"),
+        ({"kaggle_token": "my-secret-token"}, "kaggle_token: expected env:NAME or file:/PATH"),
         ({"kaggle_user": "a b"}, "kaggle_user = a b"),
         ({"kaggle_session_cap_s": 60.0}, "expected 900 to 43200 seconds"),
         ({"kaggle_image": "python:3"}, "with its digest"),
