@@ -96,8 +96,8 @@ def need(kind: str, values: object, examples: Mapping[str, str]) -> None:
 
 
 def match(values: object, forms: Mapping[str, tuple[str, str]]) -> None:
-    """`forms`: setting -> (pattern, expected form in words); "" is allowed. What may be a secret is not repeated. Raises
-    SettingsRefused."""
+    """`forms`: setting -> (pattern, expected form in words); "" is allowed. Raises SettingsRefused, which does not
+    repeat what may be a secret."""
     for name, (form, expected) in forms.items():
         value = getattr(values, name)
         if value and not re.fullmatch(form, value):
