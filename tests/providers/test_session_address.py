@@ -36,6 +36,11 @@ def test_an_address_that_sessions_reach(monkeypatch: pytest.MonkeyPatch, url: st
         (Response(200, b"PK an archive", {"Content-Type": "application/octet-stream"}), ""),
         (Response(200, b"<p>Sign in", {"Content-Type": "text/html"}), "text/html, not the agent"),
         (Response(502, b""), "the response is 502 Bad Gateway"),
+        (
+            Response(400, {"code": "HOST_REFUSED"}, {"Content-Type": "application/problem+json"}),
+            "400 Bad Request (HOST_REFUSED, of a supervisor)",
+        ),
+        (Response(400, b"{", {"Content-Type": "application/problem+json"}), "the response is 400 Bad Request"),
     ],
 )
 def test_what_responds_there_is_read(response: Response, why: str) -> None:

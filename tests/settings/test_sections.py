@@ -98,7 +98,7 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
         (LAB + "capacity = {elsewhere = 1}\n", r"\[providers.lab\]: local_capacity names elsewhere, .*\(bench\)"),
         (BUCKET + CLOUD.replace("project", "network"), r"\[providers.cloud\]: provider = gce needs gce_project"),
         (CLOUD, r"\[providers.cloud\] \(kind = gce\) needs store_url = gs://BUCKET\[/PREFIX\]; it is file:///"),
-        (CONTENT + '[providers.colab]\n', r"\[providers.colab\].* needs store_url = file:///FOLDER"),
+        (CONTENT + '[providers.colab]\nkind = "colab"\n', r"\[providers.colab\].* needs store_url = file:///FOLDER"),
         ('provider = "local"\n' + LAB, r"provider = local \(file .*\), but .* has sections .* leave provider out"),
     ],
 )  # fmt: skip
