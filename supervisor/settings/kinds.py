@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.texts import looks_secret
 from supervisor.ports.traits import Traits
 from supervisor.settings.values import Rules
 
@@ -95,8 +96,10 @@ def need(kind: str, values: object, examples: Mapping[str, str]) -> None:
 
 
 def match(values: object, forms: Mapping[str, tuple[str, str]]) -> None:
-    """`forms`: setting -> (pattern, expected form in words); "" is allowed. Raises SettingsRefused."""
+    """`forms`: setting -> (pattern, expected form in words); "" is allowed. Raises SettingsRefused, which does not
+    repeat what may be a secret."""
     for name, (form, expected) in forms.items():
         value = getattr(values, name)
         if value and not re.fullmatch(form, value):
-            raise SettingsRefused(f"{name} = {value}: expected {expected}", {"name": name})
+            shown = name if looks_secret(name) else f"{name} = {value}"
+            raise SettingsRefused(f"{shown}: expected {expected}", {"name": name})

@@ -116,8 +116,9 @@ def check_stores(kinds: Kinds, sections: Mapping[str, Section], store_url: str) 
     scheme = store_url.partition(":")[0]
     forms = {kind.store.scheme: kind.store for kind in kinds.values()}
     for name, section in sections.items():
-        schemes = kinds[section.kind].traits.stores
-        if scheme not in schemes or not forms[scheme].pattern.fullmatch(store_url):
+        schemes, own = kinds[section.kind].traits.stores, kinds[section.kind].store
+        form = own if scheme == own.scheme else forms.get(scheme, own)
+        if scheme not in schemes or not form.pattern.fullmatch(store_url):
             expected = " or ".join(forms[word].form for word in schemes if word in forms)
             raise SettingsRefused(
                 f"[{PROVIDERS}.{name}] (kind = {section.kind}) needs store_url = {expected}"

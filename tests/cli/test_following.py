@@ -247,6 +247,8 @@ class TestHealth:
         api.respond("GET", "/v1/runs", a_page(a_run(status="awaiting_teardown"), a_run(run_id="x-1")))
         document = json.loads(spot("health", "--json").out)
         assert document["needs_person"] == ["digits-7"]
+        wanted = next(words for each in api.requests if (words := each.query.get("status")))
+        assert {"launching", "waiting", "finishing", "awaiting_teardown"} <= set(wanted), "a session waits for its cell"
         assert document["patrol"].endswith("needs you: digits-7")
         assert document["ready"] is True
 

@@ -13,7 +13,7 @@ SHOWN = {
     "launch_id": "1.1.1",
     "cell": 'TICKET = "1f3c"\nrun()\n',
     "notebook": '{"cells": []}',
-    "url": "https://example.com/new",
+    "url": "https://example.com/#new",
     "wanted": "Runtime > T4",
 }
 
@@ -28,7 +28,7 @@ def test_only_the_cell_goes_to_standard_output(api: Any, spot: Any) -> None:
     answer = spot("cell", "digits-7")
     assert answer.out == SHOWN["cell"]
     assert (
-        "at https://example.com/new, choose Runtime > T4, paste this into cell 1, and run it within 14 min"
+        "at https://example.com/#new, choose Runtime > T4, paste this into cell 1, and run it within 14 min"
         in answer.err
     )
     assert json.loads(spot("cell", "digits-7", "-o", "json").out)["launch_id"] == "1.1.1"
@@ -41,6 +41,6 @@ def test_a_notebook_is_for_its_user_alone(api: Any, spot: Any, tmp_path: Path) -
     assert file.read_text() == SHOWN["notebook"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert answer.out == ""
-    assert f"upload {file}" in answer.err
+    assert f"Upload {file} at https://example.com/ (File > Upload notebook), and run cell 1 within" in answer.err
     refused = spot("cell", "digits-7", "--notebook", str(tmp_path))
     assert refused.code != 0

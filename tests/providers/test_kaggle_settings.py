@@ -26,6 +26,7 @@ from supervisor.providers.kaggle.kernels import (
 )
 from supervisor.providers.kaggle.profile import profile
 from supervisor.providers.kaggle.settings import ACCELERATORS, KaggleSettings, accelerator_of, check, complete, offers
+from supervisor.remote import address
 from tests.kaggle.service import HOUR_S, Refusal
 from tests.providers.kaggle_subject import DAY, URL, KaggleSubject
 from tools.project_files import ROOT
@@ -47,7 +48,7 @@ def subject(tmp_path: Path) -> Iterator[KaggleSubject]:
         ({"kaggle_shapes": ("t5",)}, "kaggle_shapes names t5: expected t4, t4x2"),
         ({"kaggle_shapes": ("p100",), "kaggle_accelerators": {"p100": "NvidiaTeslaP100"}}, "is retired"),
         ({"kaggle_accelerators": {"x": "NvidiaL4"}}, "kaggle_accelerators names x, which is not one of kaggle_shapes"),
-        ({"kaggle_token": "my-secret-token"}, "kaggle_token"),
+        ({"kaggle_token": "my-secret-token"}, "kaggle_token: expected env:NAME or file:/PATH"),
         ({"kaggle_user": "a b"}, "kaggle_user = a b"),
         ({"kaggle_session_cap_s": 60.0}, "expected 900 to 43200 seconds"),
         ({"kaggle_image": "python:3"}, "with its digest"),
@@ -140,16 +141,24 @@ def report(subject: KaggleSubject, url: str = URL) -> dict[str, Finding]:
     return {finding.name: finding for finding in asked.ask()}
 
 
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address leads to the supervisor."""
+    monkeypatch.setattr(address, "why_not", lambda url: "")
+
+
+@pytest.mark.usefixtures("reached")
 def test_the_doctor_names_the_hours_and_what_nobody_can_know(subject: KaggleSubject) -> None:
     subject.up(subject.request())
     shown = report(subject)
-    assert (shown["account"].result, shown["door"].result) == (OK, OK)
+    assert (shown["account"].result, shown["address"].result) == (OK, OK)
     assert shown["gpu hours"].fact.startswith("30.0 of 30.0 h are left this week; they begin anew at ")
     assert (shown["internet"].result, shown["internet"].fact) == (WARN, "not known")
     assert "t4 = NvidiaTeslaT4" in shown["accelerators"].fact
     assert "tpu hours" not in shown
 
 
+@pytest.mark.usefixtures("reached")
 def test_the_doctor_finds_a_wrong_user_few_hours_and_no_address(subject: KaggleSubject) -> None:
     subject.kaggle.used_s = 29.5 * HOUR_S
     shown = report(subject, "")
@@ -157,9 +166,11 @@ def test_the_doctor_finds_a_wrong_user_few_hours_and_no_address(subject: KaggleS
         "user",
         "gpu hours",
         "internet",
-        "door",
+        "address",
     }
     subject.kaggle.refuse["GetAcceleratorQuotaStatistics"] = Refusal(500, "Internal")
     assert report(subject, "http://spot.example")["hours"].result == WARN
     subject.kaggle.refuse = {"ListKernels": Refusal(401, "Unauthenticated")}
-    assert [(each.result, "kaggle_token" in each.cause) for each in report(subject).values()] == [(FAIL, True)]
+    refused = report(subject, "")
+    assert [(each.result, "kaggle_token" in each.cause) for each in refused.values()] == [(FAIL, True), (FAIL, False)]
+    assert "address" in refused, "both are to be corrected, so both are named at once"

@@ -96,6 +96,14 @@ def test_a_machine_without_a_dead_man_switch_gets_none(dead_man_s: Fact[float]) 
     assert with_limit(box, Fact(86400.0, Source.USER, "2026-11-26", "the settings")) == box
 
 
+@pytest.mark.parametrize(("limit_s", "shown_s"), [(86400.0, 43200.0), (7200.0, 7200.0)])
+def test_a_session_ends_by_itself_at_its_cap_at_the_latest(limit_s: float, shown_s: float) -> None:
+    cap = Fact(43200.0, Source.USER, "2026-11-26", "the cap")
+    session = Profile("lent", "A session", session_cap_s=cap, dead_man_s=cap)
+    limit = Fact(limit_s, Source.USER, "2026-11-26", "the settings")
+    assert with_limit(session, limit).dead_man_s.value == shown_s
+
+
 def test_a_run_shows_the_profile_of_the_machine_that_it_has(bed: Bed) -> None:
     bed.provider.shown_profile = CLOUD
     bed.submit("digits-7")

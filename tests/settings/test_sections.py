@@ -22,6 +22,7 @@ zones = ["us-east1-c"]
 shapes = {t4 = "n1-standard-8+1xnvidia-tesla-t4"}
 """
 LAB = '[providers.lab]\nkind = "local"\nzones = ["bench"]\n'
+CONTENT = 'store_url = "file:///content/spot"\n'
 BUCKET = 'store_url = "gs://my-bucket/spot"\n'
 
 
@@ -97,12 +98,18 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
         (LAB + "capacity = {elsewhere = 1}\n", r"\[providers.lab\]: local_capacity names elsewhere, .*\(bench\)"),
         (BUCKET + CLOUD.replace("project", "network"), r"\[providers.cloud\]: provider = gce needs gce_project"),
         (CLOUD, r"\[providers.cloud\] \(kind = gce\) needs store_url = gs://BUCKET\[/PREFIX\]; it is file:///"),
+        (CONTENT + '[providers.colab]\nkind = "colab"\n', r"\[providers.colab\].* needs store_url = file:///FOLDER"),
         ('provider = "local"\n' + LAB, r"provider = local \(file .*\), but .* has sections .* leave provider out"),
     ],
 )  # fmt: skip
 def test_refused_with_the_value_and_the_expected_form(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SettingsRefused, match=told):
         load(tmp_path, text)
+
+
+def test_the_form_of_a_store_is_that_of_the_sections_own_kind(tmp_path: Path) -> None:
+    """/content is refused by Colab alone."""
+    assert list(load(tmp_path, CONTENT + LAB).sections) == ["lab"]
 
 
 def test_a_variable_that_names_the_provider_contradicts_sections(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def accelerator_problem(job: Mapping[str, Any]) -> str:
     cards = [str(name) for name in facts.get("gpus") or ()]
     wanted = "%d × %s" % (promised, model or "GPU")
     if not cards:
-        return "the session has no GPU, and %s was asked for: choose the accelerator of the notebook" % wanted
+        return "the session has no GPU, and %s was asked for: choose it for the notebook, or another shape" % wanted
     if len(cards) < promised or not all(model.lower() in name.lower() for name in cards):
         return "the accelerator was not taken: %s was asked for, and the session has %s" % (wanted, _counted(cards))
     return ""

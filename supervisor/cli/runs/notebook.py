@@ -55,7 +55,11 @@ def _write(path: Path, text: str) -> None:
 
 def _advice(shown: Json, notebook: Path | None) -> list[str]:
     left_s = (datetime.fromisoformat(shown["expires_at"]) - datetime.now(UTC)).total_seconds()
+    within = f"within {duration(max(0.0, left_s))}"
+    if notebook is not None:  # the address with a fragment makes an empty notebook
+        where = f" at {safe(shown['url'].partition('#')[0])}" if shown["url"] else ""
+        hardware = f" Its hardware: {safe(shown['wanted'])}." if shown["wanted"] else ""
+        return [f"Upload {safe(str(notebook))}{where} (File > Upload notebook), and run cell 1 {within}.{hardware}"]
     where = f" at {safe(shown['url'])}" if shown["url"] else ""
     first = f", choose {safe(shown['wanted'])}" if shown["wanted"] else ""
-    what = f"upload {safe(str(notebook))}" if notebook is not None else "paste this into cell 1"
-    return [f"Open a notebook{where}{first}, {what}, and run it within {duration(max(0.0, left_s))}."]
+    return [f"Open a new notebook{where}{first}, paste this into cell 1, and run it {within}."]

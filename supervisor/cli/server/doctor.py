@@ -30,6 +30,7 @@ LIVE_S = 1.5  # a live supervisor responds at once
 RESPONSE_S = 8.0
 LEAST_S = 2.5  # for the checks here, after a supervisor that hangs
 AWAY = "it does not run, or it hangs"
+NEEDING = ["awaiting_teardown", "waiting", "finishing", "recovering", "launching", "pending"]
 REFUSES = "a server responds at that address and refuses our token"
 
 
@@ -60,7 +61,7 @@ def health(ctx: click.Context, /, client: Client, form: str) -> None:
 
 def _needing(client: Client) -> list[str]:
     """Ids of the runs that need the user."""
-    runs = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)["runs"]
+    runs = client.get("/v1/runs", status=NEEDING, page_size=1000)["runs"]
     return [run["run_id"] for run in runs if run["needs_person"] or run["status"] == "awaiting_teardown"]
 
 

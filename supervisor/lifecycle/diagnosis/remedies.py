@@ -101,7 +101,7 @@ REMEDIES: Mapping[str, tuple[str, bool, str]] = {
     "fix_image": ("fix the image, its name or the access to it", False, "image"),
     "fix_layers": ("match driver, image and torch: one of them is built for another CUDA", False, "image"),
     "deliver_again": ("the code is delivered again", True, ""),
-    "check_launch": ("check the arguments of the container that the supervisor starts", False, ""),
+    "check_launch": ("correct what the text names; of a container, for example, its arguments", False, ""),
     "approve": ("approve, or give the results up: `spot approve`", False, ""),
     "upload_again": ("the results are uploaded again", True, ""),
     "previous_checkpoint": ("the checkpoint before it is used", True, ""),

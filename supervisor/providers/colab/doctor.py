@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from urllib.parse import urlsplit
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.colab.client import PACKAGE, SIGN_IN, Client, NotSignedIn
 from supervisor.providers.colab.settings import CELL, ColabSettings
 from supervisor.providers.colab.traits import TRAITS
+from supervisor.remote.address import address_finding
 from supervisor.wording.figures import age_text
 
 NAME = "sessions"
 HINT = "try it by hand: colab sessions"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def colab_checks(client: Client | None, s: ColabSettings, public_url: str) -> list[Check]:
@@ -27,7 +26,7 @@ def _all(client: Client | None, s: ColabSettings, public_url: str) -> Sequence[F
 
 
 def findings(client: Client | None, s: ColabSettings, public_url: str) -> Iterator[Finding]:
-    yield _address(public_url)
+    yield address_finding(public_url, TRAITS.group)
     yield from () if client is None else _client(client, s)
     if CELL in s.colab_ways:
         yield _finding(
@@ -35,17 +34,6 @@ def findings(client: Client | None, s: ColabSettings, public_url: str) -> Iterat
         )
     cap = f"a session may last {age_text(s.colab_session_cap_s)}, by colab_session_cap_s"
     yield _finding("limits", OK, f"{cap}; Colab publishes no hours per week, and may give less")
-
-
-def _address(public_url: str) -> Finding:
-    """A notebook is on the internet: it reaches a public address only."""
-    host = urlsplit(public_url).hostname or ""
-    fix = "set public_url to an HTTPS address that the internet reaches, such as one of a tunnel"
-    if not host or host in LOOPBACK:
-        return _finding("address", FAIL, public_url or "public_url is not set", "no notebook can reach it", fix)
-    if not public_url.startswith("https://"):
-        return _finding("address", WARN, public_url, "the pass of a run travels without encryption", fix)
-    return _finding("address", OK, public_url)
 
 
 def _client(client: Client, s: ColabSettings) -> Iterator[Finding]:

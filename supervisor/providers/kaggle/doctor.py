@@ -11,10 +11,11 @@ from supervisor.providers.kaggle.api import Api, Hours
 from supervisor.providers.kaggle.kernels import MARK
 from supervisor.providers.kaggle.settings import CPU, GPU, TPU, KaggleSettings, accelerator_of
 from supervisor.providers.kaggle.traits import TRAITS
+from supervisor.remote.address import address_finding
 from supervisor.wording.figures import clock_text
 
 NAME = "account"
-HINT = "try it by hand: kaggle kernels list -m"
+HINT = "correct what the text names, then spot doctor again; by hand: kaggle kernels list -m"
 LOW_S = 3600.0
 
 
@@ -23,17 +24,20 @@ def account_checks(api: Api, s: KaggleSettings, public_url: str, now: Callable[[
 
 
 def _account(api: Api, s: KaggleSettings, public_url: str, now: Callable[[], float]) -> Sequence[Finding]:
+    address = address_finding(public_url, TRAITS.group)
     try:
-        return list(findings(api, s, public_url, now()))
+        return [*findings(api, s, now()), address]
     except ProviderUnavailable as error:
-        return [_finding(NAME, FAIL, "Kaggle does not accept our requests", str(error), HINT)]
+        return [_finding(NAME, FAIL, "its notebooks cannot be read", str(error), HINT), address]
 
 
-def findings(api: Api, s: KaggleSettings, public_url: str, now: float) -> Iterator[Finding]:
+def findings(api: Api, s: KaggleSettings, now: float) -> Iterator[Finding]:
     """Raises ProviderUnavailable."""
     slugs = api.slugs()
     ours = sum(slug.startswith(MARK) for slug in slugs)
-    yield _finding(NAME, OK, f"the token is accepted; {s.kaggle_user} has {len(slugs)} notebooks, {ours} of ours")
+    yield _finding(
+        NAME, OK, f"the token is accepted; {s.kaggle_user} has {len(slugs)} notebooks, {ours} of them for runs"
+    )
     if not slugs:
         cause = "with no notebook yet, nothing shows that kaggle_user is the user of the token"
         yield _finding("user", WARN, f"no notebook of {s.kaggle_user} is listed", cause, "compare it with your profile")
@@ -41,16 +45,8 @@ def findings(api: Api, s: KaggleSettings, public_url: str, now: float) -> Iterat
     yield _accelerators(s)
     # Nothing in the API says whether the phone number of the account is verified.
     cause = "a session has the internet only where the phone number of the account is verified; the API does not say it"
-    fix = "look in the settings of your account on Kaggle; the first session shows it, and is not repeated for ever"
+    fix = "verify it in the settings of your account on Kaggle; a session without internet ends in minutes and says so"
     yield _finding("internet", WARN, "not known", cause, fix)
-    if not public_url:
-        cause = "sessions claim their job from the supervisor, and public_url is not set"
-        yield _finding("door", FAIL, "sessions cannot reach the supervisor", cause, "set public_url")
-    elif not public_url.startswith("https://"):
-        cause = "the pass of a run would cross the internet unencrypted"
-        yield _finding("door", WARN, public_url, cause, "put HTTPS before the supervisor")
-    else:
-        yield _finding("door", OK, f"sessions claim their job from {public_url}")
 
 
 def _hours(api: Api, s: KaggleSettings, now: float) -> Iterator[Finding]:
@@ -75,7 +71,7 @@ def _left(zone: str, hours: Hours | None, resets: str) -> Finding:
     left_s = max(0.0, hours.allowed_s - hours.used_s - hours.reserved_s)
     fact = f"{left_s / 3600:.1f} of {hours.allowed_s / 3600:.1f} h are left this week; they begin anew {resets}"
     if left_s < LOW_S:
-        return _finding(name, WARN, fact, "little is left", "runs wait until then, or go to another provider")
+        return _finding(name, WARN, fact, "little is left", "runs wait until then, or go to their next provider")
     return _finding(name, OK, fact)
 
 
@@ -86,7 +82,7 @@ def _accelerators(s: KaggleSettings) -> Finding:
         for shape in s.kaggle_shapes
         if (accelerator := accelerator_of(s, shape))
     ]
-    return _finding("accelerators", OK, f"{', '.join(names)}; whether the account may use them shows the first session")
+    return _finding("accelerators", OK, f"{', '.join(names)}; the first session shows whether the account may use them")
 
 
 def _finding(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:

@@ -56,8 +56,8 @@ def profile(s: KaggleSettings, on: str, zone: str = "", quota: Weekly | None = N
         ),
         dead_man_s=Fact(s.kaggle_session_cap_s, Source.USER, on, "session_timeout_seconds of the push"),
         unpaid=_fact(
-            "when the weekly hours are used up, Kaggle ends the session: its agent leaves before that, where the hours "
-            "can be read; otherwise what came after the last checkpoint is lost",
+            "Kaggle ends the session; where the weekly hours can be read, its agent leaves before that; otherwise what "
+            "came after the last checkpoint is lost",
             f"{SDK}: GetAcceleratorQuotaStatistics",
         ),
         quota=_quota(zone, quota, read_at),

@@ -64,7 +64,10 @@ RULES = Rules(
 )
 _FORMS: Mapping[str, tuple[str, str]] = {
     "kaggle_user": (r"[A-Za-z0-9_-]{1,50}", "the user name that is in the address of your profile"),
-    "kaggle_token": (r"(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)", "env:NAME or file:/PATH"),
+    "kaggle_token": (
+        r"(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)",
+        "env:NAME or file:/PATH of a file with the token, not the token itself",
+    ),
     "kaggle_image": (r"[a-z0-9._/-]{1,200}@sha256:[0-9a-f]{64}", "an image of Kaggle's with its digest"),
 }
 

@@ -163,9 +163,11 @@ def _limit(limits: Limits, at: float, note: str) -> Fact[float]:
 
 
 def with_limit(profile: Profile, limit: Fact[float]) -> Profile:
-    """The dead-man switch is a limit of the run, where the provider has one at all."""
-    fact = profile.dead_man_s
+    """The dead-man switch is a limit of the run, where the provider has one at all, and no session ends before."""
+    fact, cap_s = profile.dead_man_s, profile.session_cap_s.value
     if not fact.is_known or fact.value == NO_LIMIT:
+        return profile
+    if cap_s is not None and cap_s != NO_LIMIT and limit.value is not None and cap_s <= limit.value:
         return profile
     return replace(profile, dead_man_s=replace(limit, note=f"{limit.note}; {fact.note}"))
 
