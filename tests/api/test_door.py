@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,10 +18,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from supervisor.api.routes import access
 from supervisor.api.routes import door as routes
 from supervisor.api.wire.deps import DOOR_THREADS, Transfers
 from supervisor.contract import runfiles
 from supervisor.domain.errors import ObjectsAway
+from supervisor.services.access import passes
 from tests.api.listening import serving
 from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed
@@ -171,6 +175,19 @@ def test_the_agent_needs_no_pass(door: DoorBed) -> None:
     answer = door.client.get("/v1/door/agent.pyz")
     assert (answer.status_code, answer.content) == (200, b"PK an archive")
     assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-length"] == str(len(answer.content))
+
+
+def test_a_stranger_who_takes_the_agent_slowly_holds_one_piece_of_it(tmp_path: Path) -> None:
+    archive = tmp_path / "agent.pyz"
+    archive.write_bytes(bytes(range(256)) * 1000)
+
+    async def pieces() -> list[bytes]:
+        return [piece async for piece in access.archive_pieces(archive)]
+
+    taken = asyncio.run(pieces())
+    assert b"".join(taken) == archive.read_bytes()
+    assert max(map(len, taken)) <= access.PIECE_BYTES < len(archive.read_bytes())
 
 
 def test_a_folder_takes_uploads_of_any_size_itself(door: DoorBed) -> None:
@@ -207,6 +224,25 @@ def test_a_full_disk_of_the_supervisor(door: DoorBed, monkeypatch: pytest.Monkey
     answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1))
     assert code(answer) == (507, "STORE_FULL")
     assert ask(door, "PUT", KEY, content=b"x").status_code == 200
+
+
+def test_no_body_takes_the_room_of_the_database(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = os.statvfs(door.services.around.data_dir)
+    monkeypatch.setattr(routes, "RESERVE_BYTES", free.f_blocks * free.f_frsize)
+    answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1))
+    assert code(answer) == (507, "STORE_FULL")
+    assert ask(door, "HEAD", KEY).status_code == 404
+
+
+def test_a_run_cannot_fill_the_memory_of_the_supervisor(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "READ_WHOLE_BYTES", 1000)
+    baton = runfiles.baton(RUN_ID)
+    before = ask(door, "GET", baton).content
+    assert code(ask(door, "PUT", baton, content=b"x" * 1001)) == (413, "BODY_TOO_LARGE")
+    body = {"key": baton, "size": 1001, "if_generation": None, "metadata": {}}
+    assert code(door.ask("POST", "uploads", door.pass_of(), json=body)) == (413, "BODY_TOO_LARGE")
+    assert ask(door, "GET", baton).content == before
+    assert ask(door, "PUT", KEY, content=b"x" * 1001).status_code == 200
 
 
 @pytest.mark.parametrize("given", ["{", "[]", '{"a": 1}', '"x"', "[" * 5000])
@@ -293,6 +329,7 @@ def test_a_store_that_hangs_takes_the_doors_threads_and_no_others(bed: Bed, tmp_
             wait_for(lambda: store.waiting == len(begun), 30, "every transfer to wait for the store")
             mine, other = (f"/v1/door/{name}/objects/{runfiles.baton(name)}" for name in (RUN_ID, "digits-8"))
             assert machines.status(mine) == (503, "2")
+            assert machines.status(f"/v1/door/{RUN_ID}/objects?prefix={FOLDER}") == (503, "2")
             begun.append(machines.start("GET", runfiles.baton("digits-8"), "digits-8"))
             wait_for(lambda: store.waiting == len(begun), 30, "the last free thread to wait")
             assert machines.status(other, "digits-8") == (503, "2")
