@@ -27,7 +27,9 @@ READ_WHOLE_BYTES = 64 << 20  # far more than the longest baton, manifest or reco
 # Below the folder of a run (contract/runfiles.py).
 _READ_WHOLE = re.compile(r"baton\.json|instances/[^/]*\.json|results/saved/.*manifest\.json", re.DOTALL)
 _OURS = re.compile(
-    r"\.stop|orders\.json|run_manifest\.json|evidence/.*|sync/[^/]*\.tar\.gz|instances/\d+\.(json|console\.log)",
+    r"(\.stop|orders\.json|run_manifest\.json|evidence|sync/[^/]*\.tar\.gz|instances/\d+\.(json|console\.log))(/.*)?"
+    # In a folder store a file where we need a folder, or a folder where we need a file, would keep us from writing.
+    r"|sync|instances|commands|(baton\.json|commands/[^/]*)/.*",
     re.DOTALL,
 )
 
