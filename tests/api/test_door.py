@@ -18,8 +18,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from supervisor.api import server
 from supervisor.api.routes import access
 from supervisor.api.routes import door as routes
+from supervisor.api.wire.connection import Patience, protocol
 from supervisor.api.wire.deps import DOOR_THREADS, Transfers
 from supervisor.contract import runfiles
 from supervisor.domain.errors import ObjectsAway
@@ -353,3 +355,18 @@ def test_a_machine_that_goes_leaves_no_transfer_open(bed: Bed, tmp_path: Path) -
             connection.close()
             wait_for(lambda: machines.door.services.transfers == Transfers(2, 2), 30, "its end")
         assert [info.key for page in store.pages(FOLDER) for info in page.objects] == [KEY]
+
+
+def test_a_machine_that_falls_silent_leaves_no_transfer_open(
+    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection stays: the machine was taken away, and nobody has said so."""
+    patience = Patience(body_s=0.2, taking_s=0.2)
+    monkeypatch.setattr(server, "protocol", lambda _: protocol(patience))
+    store = MemoryStore()
+    store.put(KEY, b"x" * 30_000_000)
+    with crowd(bed, tmp_path, store, most=2, of_one_run=2) as machines:
+        for method, key, length in (("GET", KEY, 0), ("PUT", FOLDER + "cut", 10**9)):
+            machines.start(method, key, length=length)
+            wait_for(lambda: machines.door.services.transfers != Transfers(2, 2), 30, "the transfer to begin")
+            wait_for(lambda: machines.door.services.transfers == Transfers(2, 2), 30, "its end")
