@@ -44,7 +44,7 @@ if hashlib.sha256(content).hexdigest() == SHA256:
     os.replace(agent + ".new", agent)
     spot = {{}}
     exec(zipfile.ZipFile(agent).read("supervisor/agent/notebook/cell.py"), spot)
-    spot["run"](agent, ["--url", SUPERVISOR, "--ticket", TICKET], FOLDER)
+    spot["run"](agent, ["--url", SUPERVISOR], FOLDER, TICKET)
 else:
     print("spot: nothing was started: %s: %s" % (SUPERVISOR, problem))
 """

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from supervisor.api.wire.deps import OF_ONE_RUN, SLOW_THREADS
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.domain.run import StopRequest
@@ -19,6 +24,7 @@ from supervisor.ports.objectstore import ObjectInfo, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable, SecretRefused
 from supervisor.services.access.claims import ClaimBook
 from supervisor.services.runs.purge import purge
+from tests.api.listening import serving
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 from tests.services.door_bed import ME, OTHER, PACES, PUBLIC, RUN_ID, SECRETS, SESSION, DoorBed, make_door
@@ -131,6 +137,37 @@ def test_a_claim_without_a_condition_is_caught(door: DoorBed, monkeypatch: pytes
 
     monkeypatch.setattr(door.bed.objects, "put", careless)
     assert [answer.status_code for answer in two_tabs(door).values()] == [200, 200]
+
+
+def test_claims_that_hang_take_no_thread_from_people_and_no_place_from_other_runs(door: DoorBed) -> None:
+    tickets = [door.ticket(door.launching(run_id)) for run_id in (RUN_ID, "digits-8")]
+    hand_over, go, waiting = door.provider.hand_over, threading.Event(), threading.Semaphore(0)
+
+    def slow(request: LaunchRequest) -> Handover:
+        waiting.release()
+        assert go.wait(60)
+        return hand_over(request)
+
+    door.provider.hand_over = slow  # type: ignore[method-assign]
+    with serving(door.services) as served, ThreadPoolExecutor(2 * OF_ONE_RUN) as notebooks:
+
+        def ask(method: str, path: str, ticket: str = "", longest_s: float = 60) -> int:
+            body = json.dumps({"ticket": ticket, "claimant": ME}) if ticket else ""
+            with closing(http.client.HTTPConnection("127.0.0.1", served.port, timeout=longest_s)) as connection:
+                connection.request(method, path, body, {"Content-Type": "application/json"})
+                return connection.getresponse().status
+
+        try:
+            claims = [
+                notebooks.submit(ask, "POST", "/v1/claims", ticket) for ticket in tickets for _ in range(OF_ONE_RUN)
+            ]
+            assert all(waiting.acquire(timeout=30) for _ in claims)
+            assert ask("POST", "/v1/claims", tickets[0]) == 503
+            assert len(claims) >= SLOW_THREADS
+            assert ask("GET", "/v1/machines", longest_s=10) == 200
+        finally:
+            go.set()
+        assert {claimed.result() for claimed in claims} == {200}
 
 
 def test_a_kill_between_claim_and_answer_leaves_the_claim_to_its_notebook(door: DoorBed) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,10 +18,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from supervisor.api import server
+from supervisor.api.routes import access
 from supervisor.api.routes import door as routes
+from supervisor.api.wire.connection import Patience, protocol
 from supervisor.api.wire.deps import DOOR_THREADS, Transfers
 from supervisor.contract import runfiles
 from supervisor.domain.errors import ObjectsAway
+from supervisor.services.access import passes
 from tests.api.listening import serving
 from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed
@@ -171,6 +177,19 @@ def test_the_agent_needs_no_pass(door: DoorBed) -> None:
     answer = door.client.get("/v1/door/agent.pyz")
     assert (answer.status_code, answer.content) == (200, b"PK an archive")
     assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-length"] == str(len(answer.content))
+
+
+def test_a_stranger_who_takes_the_agent_slowly_holds_one_piece_of_it(tmp_path: Path) -> None:
+    archive = tmp_path / "agent.pyz"
+    archive.write_bytes(bytes(range(256)) * 1000)
+
+    async def pieces() -> list[bytes]:
+        return [piece async for piece in access.archive_pieces(archive)]
+
+    taken = asyncio.run(pieces())
+    assert b"".join(taken) == archive.read_bytes()
+    assert max(map(len, taken)) <= access.PIECE_BYTES < len(archive.read_bytes())
 
 
 def test_a_folder_takes_uploads_of_any_size_itself(door: DoorBed) -> None:
@@ -207,6 +226,25 @@ def test_a_full_disk_of_the_supervisor(door: DoorBed, monkeypatch: pytest.Monkey
     answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1))
     assert code(answer) == (507, "STORE_FULL")
     assert ask(door, "PUT", KEY, content=b"x").status_code == 200
+
+
+def test_no_body_takes_the_room_of_the_database(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = os.statvfs(door.services.around.data_dir)
+    monkeypatch.setattr(routes, "RESERVE_BYTES", free.f_blocks * free.f_frsize)
+    answer = ask(door, "PUT", KEY, content=b"x" * (routes.MEMORY_BYTES + 1))
+    assert code(answer) == (507, "STORE_FULL")
+    assert ask(door, "HEAD", KEY).status_code == 404
+
+
+def test_a_run_cannot_fill_the_memory_of_the_supervisor(door: DoorBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "READ_WHOLE_BYTES", 1000)
+    baton = runfiles.baton(RUN_ID)
+    before = ask(door, "GET", baton).content
+    assert code(ask(door, "PUT", baton, content=b"x" * 1001)) == (413, "BODY_TOO_LARGE")
+    body = {"key": baton, "size": 1001, "if_generation": None, "metadata": {}}
+    assert code(door.ask("POST", "uploads", door.pass_of(), json=body)) == (413, "BODY_TOO_LARGE")
+    assert ask(door, "GET", baton).content == before
+    assert ask(door, "PUT", KEY, content=b"x" * 1001).status_code == 200
 
 
 @pytest.mark.parametrize("given", ["{", "[]", '{"a": 1}', '"x"', "[" * 5000])
@@ -293,6 +331,7 @@ def test_a_store_that_hangs_takes_the_doors_threads_and_no_others(bed: Bed, tmp_
             wait_for(lambda: store.waiting == len(begun), 30, "every transfer to wait for the store")
             mine, other = (f"/v1/door/{name}/objects/{runfiles.baton(name)}" for name in (RUN_ID, "digits-8"))
             assert machines.status(mine) == (503, "2")
+            assert machines.status(f"/v1/door/{RUN_ID}/objects?prefix={FOLDER}") == (503, "2")
             begun.append(machines.start("GET", runfiles.baton("digits-8"), "digits-8"))
             wait_for(lambda: store.waiting == len(begun), 30, "the last free thread to wait")
             assert machines.status(other, "digits-8") == (503, "2")
@@ -316,3 +355,18 @@ def test_a_machine_that_goes_leaves_no_transfer_open(bed: Bed, tmp_path: Path) -
             connection.close()
             wait_for(lambda: machines.door.services.transfers == Transfers(2, 2), 30, "its end")
         assert [info.key for page in store.pages(FOLDER) for info in page.objects] == [KEY]
+
+
+def test_a_machine_that_falls_silent_leaves_no_transfer_open(
+    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection stays: the machine was taken away, and nobody has said so."""
+    patience = Patience(body_s=0.2, taking_s=0.2)
+    monkeypatch.setattr(server, "protocol", lambda _: protocol(patience))
+    store = MemoryStore()
+    store.put(KEY, b"x" * 30_000_000)
+    with crowd(bed, tmp_path, store, most=2, of_one_run=2) as machines:
+        for method, key, length in (("GET", KEY, 0), ("PUT", FOLDER + "cut", 10**9)):
+            machines.start(method, key, length=length)
+            wait_for(lambda: machines.door.services.transfers != Transfers(2, 2), 30, "the transfer to begin")
+            wait_for(lambda: machines.door.services.transfers == Transfers(2, 2), 30, "its end")

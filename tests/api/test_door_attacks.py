@@ -223,6 +223,21 @@ def test_the_pass_opens_no_other_door(house: House) -> None:
     assert let_through(house, requests) == []
 
 
+def test_a_pass_keeps_the_supervisor_from_writing_nothing(house: House) -> None:
+    """In a folder a file in the place of a folder, or the other way round, would be in the way."""
+    ours = [runfiles.stop_marker(RUN_ID), runfiles.orders(RUN_ID), runfiles.manifest(RUN_ID), runfiles.baton(RUN_ID)]
+    ours += [runfiles.evidence(RUN_ID, 1), runfiles.instance(RUN_ID, 1), runfiles.console(RUN_ID, 1)]
+    ours += [runfiles.delta(RUN_ID, 1, BUNDLE), runfiles.command_result(RUN_ID, "ab" * 8)]
+    base = f"/v1/door/{RUN_ID}/objects/"
+    requests = [("DELETE", base + runfiles.baton(RUN_ID), b"")]
+    for key in ours:
+        folder = key.rpartition("/")[0]
+        requests += [("PUT", base + quote(other), b"in the way") for other in (f"{key}/x", f"{key}/x/y", folder)]
+    assert 200 not in [status for status, _ in house.attack(requests)]
+    for key in ours:
+        assert house.store.put(key, b"written").size == 7
+
+
 def test_a_pass_is_no_token_and_a_token_no_pass(house: House) -> None:
     from supervisor.api.wire.deps import with_tokens
 

@@ -168,6 +168,10 @@ class NotebookMachine:
             return False
         return bool(marked(self._marker))
 
+    def words(self) -> str:
+        """Of all its processes: what every user of the machine can read."""
+        return "\n".join(Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in marked(self._marker))
+
     def ended(self, deadline_s: float = 60) -> str:
         """The output, once the newest source has come to its end."""
         wait_for(lambda: self.exit_code is not None, deadline_s, f"the end of the cell:\n{self.output}")

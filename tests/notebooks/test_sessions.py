@@ -48,6 +48,8 @@ def test_neither_a_killed_kernel_nor_an_interrupted_cell_ends_the_training_and_t
     desk.at_step(3)
     agent = json.loads((machine.folder() / "agent.json").read_text())["pid"]
     assert os.getsid(agent) == agent
+    assert "--url" in machine.words()
+    assert "ticket-1" not in machine.words(), "another user of the machine could claim the job"
     machine.end_kernel()
     machine.start(cell)
     wait_for(lambda: "this cell only shows it" in machine.output)

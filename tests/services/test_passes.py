@@ -12,9 +12,11 @@ from supervisor.contract import runfiles
 from supervisor.domain.errors import PassExpired, PassRefused, SpotError, TicketExpired, TicketRefused
 from supervisor.services.access import passes
 from supervisor.services.access.passes import (
+    READ_WHOLE_BYTES,
     Kind,
     Signer,
     Verb,
+    most_bytes,
     opens,
     opens_prefix,
     read_pass,
@@ -197,6 +199,12 @@ ALL, READS = {READ, WRITE, DELETE}, {READ}
         (runfiles.manifest(RUN), READS),
         (runfiles.instance(RUN, 1), READS),
         (runfiles.console(RUN, 1), READS),
+        (runfiles.stop_marker(RUN) + "/x", READS),
+        (runfiles.instance(RUN, 1) + "/x", READS),
+        (runfiles.baton(RUN) + "/x", READS),
+        (runfiles.command_result(RUN, "ab" * 8) + "/x", READS),
+        (runfiles.evidences(RUN).rstrip("/"), READS),
+        (runfiles.synced(RUN).rstrip("/"), READS),
         (runfiles.code("c1" * 32), set()),
         (runfiles.code_index(CODE), set()),
         (runfiles.beat("digits-70"), set()),
@@ -211,6 +219,15 @@ ALL, READS = {READ, WRITE, DELETE}, {READ}
 )
 def test_what_a_pass_opens(key: str, verbs: set[Verb]) -> None:
     assert {verb for verb in Verb if opens(RUN, verb, key, CODE)} == verbs
+
+
+def test_what_the_supervisor_reads_whole_has_a_bound() -> None:
+    whole = [runfiles.baton(RUN), runfiles.exit_record(RUN, 2), runfiles.prepared(RUN, 2), runfiles.beat(RUN)]
+    whole.append(runfiles.saved_result(RUN, LAUNCH, 1, "manifest.json"))
+    assert {most_bytes(RUN, key) for key in whole} == {READ_WHOLE_BYTES}
+    in_pieces = [runfiles.checkpoint(RUN, 100, 2) + "instances/1.json", runfiles.results(RUN, 1) + "baton.json"]
+    in_pieces += [runfiles.saved_result(RUN, LAUNCH, 1, CODE), runfiles.log_chunk(RUN, 2, 1)]
+    assert {most_bytes(RUN, key) for key in in_pieces} == {None}
 
 
 @pytest.mark.parametrize(

@@ -24,16 +24,17 @@ LAST_WORDS_S = 20.0
 _ROWS = ("run", "state", "step", "metrics", "checkpoint", "note")
 
 
-def run(agent: str, words: Sequence[str], folder: str, python: str = sys.executable) -> None:
+def run(agent: str, words: Sequence[str], folder: str, ticket: str = "", python: str = sys.executable) -> None:
     """Until the training of this session has ended, or the cell is interrupted. `agent`: the archive. `words`: after
-    `notebook`. `folder`: of the machine. Raises nothing: a committed notebook counts as failed when a cell
-    does."""
+    `notebook`. `folder`: of the machine. `ticket`: in the environment, because every user of the machine may read the
+    words of a process. Raises nothing: a committed notebook counts as failed when a cell does."""
     try:
         process = subprocess.Popen(
             [python, agent, "notebook", *words, "--folder", folder],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "SPOT_TICKET": ticket},
             start_new_session=True,
         )
     except OSError as error:

@@ -67,7 +67,8 @@ def main(words: Sequence[str]) -> int:
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="agent.pyz notebook")
     parser.add_argument("--url", required=True, help="of the supervisor")
-    parser.add_argument("--ticket", required=True, help="good for one claim")
+    ticket = os.environ.pop("SPOT_TICKET", "")
+    parser.add_argument("--ticket", default=ticket, required=not ticket, help="for one claim; else SPOT_TICKET")
     parser.add_argument("--folder", required=True, help="of this machine")
     parser.add_argument("--line-s", type=float, default=LINE_S, help="seconds between two lines")
     return parser.parse_args(words)

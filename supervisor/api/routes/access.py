@@ -3,12 +3,14 @@ gets the job of a launch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
 
 from supervisor.api.shapes import bodies, parameters
 from supervisor.api.shapes.parameters import epoch
@@ -35,6 +37,7 @@ from supervisor.services.webhooks.webhooks import (
 
 token_routes, webhook_routes, claim_routes = Routes("tokens"), Routes("webhooks"), Routes("agent")
 NOT_STORED = {"Cache-Control": "no-store"}
+PIECE_BYTES = 1 << 16
 DELIVERY_DIGITS = len(str(2**62))
 
 Result = TypeVar("Result")
@@ -172,21 +175,22 @@ async def claim_job(request: Request, body: bodies.ClaimBody) -> Response:
     """Exchange a ticket for the job of its launch, its secrets, and a pass for the objects of its run. The same
     claimant may repeat it."""
     door = door_of(request)
-    read_ticket(door.book.signer, body.ticket, door.parts.clock.now())  # else it takes nobody's place
-    with transfers_of(request).transfer("claims"):
+    grant = read_ticket(door.book.signer, body.ticket, door.parts.clock.now())  # else it takes nobody's place
+    with transfers_of(request).transfer(grant.run_id):  # whoever has seen one notebook keeps no other one waiting
         answer = await in_door_thread(door.claim, body.ticket, body.claimant, body.session)
     return json_response(answer, 200, NOT_STORED)
 
 
-@claim_routes.on(
-    "GET /v1/door/agent.pyz",
-    None,
-    {},
-    media={200: ("application/octet-stream",)},
-    refuses="STORE_UNAVAILABLE NOT_FOUND",
-)
+@claim_routes.on("GET /v1/door/agent.pyz", None, {}, media={200: ("application/octet-stream",)}, refuses="NOT_FOUND")
 async def read_agent(request: Request) -> Response:
     """Read the agent's archive. It contains no secret."""
-    door = door_of(request)
-    with transfers_of(request).transfer("agent"):
-        return Response(await in_door_thread(door.agent.read_bytes), 200, media_type="application/octet-stream")
+    agent = door_of(request).agent
+    size = (await in_door_thread(agent.stat)).st_size
+    return StreamingResponse(archive_pieces(agent), 200, {"Content-Length": str(size)}, "application/octet-stream")
+
+
+async def archive_pieces(agent: Path) -> AsyncIterator[bytes]:
+    """Anybody may ask, so a client that takes its time must not hold the whole archive in our memory."""
+    with await in_door_thread(open, agent, "rb") as file:
+        while piece := await in_door_thread(file.read, PIECE_BYTES):
+            yield piece

@@ -10,8 +10,10 @@ A pass is checked by its signature before anything is read. What a store says re
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -51,7 +53,7 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 from supervisor.services.access.claims import Door
-from supervisor.services.access.passes import Grant, Verb, is_code, opens, opens_prefix, read_pass
+from supervisor.services.access.passes import Grant, Verb, is_code, most_bytes, opens, opens_prefix, read_pass
 from supervisor.services.files.filestream import FileStream, open_object
 from supervisor.telemetry import logs as telemetry
 
@@ -62,6 +64,7 @@ MEMORY_BYTES = 1 << 20  # of one transfer; a longer body goes to a file
 SMALL_BYTES = 8 << 20  # the most that goes through this process to a store that can be reached from outside
 FAR_BYTES = 1 << 20  # a longer object is read there
 ADDRESS_S = 3600.0
+RESERVE_BYTES = 256 << 20  # of the data folder's disk: no body may take the room of the database
 NOT_STORED = {"Cache-Control": "no-store"}
 BYTES = "application/octet-stream"
 REFUSALS = "PASS_REFUSED PASS_EXPIRED OBJECT_MISSING STORE_UNAVAILABLE NOT_FOUND"
@@ -115,7 +118,8 @@ async def list_objects(request: Request, run_id: str, query: ObjectParameters) -
                 break
         return {"objects": rows[: query.limit], "server_time": server_time}
 
-    return await _answer_of(work)
+    with transfers_of(request).transfer(run_id):  # a store lists from its beginning, so many at once are work for many
+        return await _answer_of(work)
 
 
 @routes.on(
@@ -212,7 +216,7 @@ async def write_object(request: Request, run_id: str, key: str) -> ObjectJson:
     """Write an object of a run as a whole. To a bucket at most 8 MiB go this way."""
     door, _ = await _opened(request, run_id, Verb.WRITE, key)
     if_generation, metadata = _condition(request), _metadata(request)
-    most = OBJECT_MAX_BYTES if door.reachable is None else SMALL_BYTES
+    most = min(OBJECT_MAX_BYTES if door.reachable is None else SMALL_BYTES, most_bytes(run_id, key) or OBJECT_MAX_BYTES)
     objects = door.parts.objects
     with transfers_of(request).transfer(run_id):
         async with _received(request, most) as content:
@@ -232,32 +236,43 @@ async def _received(request: Request, most: int) -> AsyncIterator[bytes | Path]:
     ObjectsFull."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise UnsupportedMediaType("An object must be sent as it is, not compressed.", {"accepted": BYTES})
-    too_large = BodyTooLarge(f"An object has at most {most} bytes here.", {"max_bytes": most})
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > most:
-        raise too_large
+        raise _too_large(most)
     buffer, size = bytearray(), 0
     with ExitStack() as opened:
         file: IO[bytes] | None = None
         async for piece in request.stream():
             size += len(piece)
             if size > most:
-                raise too_large
+                raise _too_large(most)
             buffer += piece
             if len(buffer) > MEMORY_BYTES:
                 with _on_disk():
                     if file is None:
                         folder = services_of(request).around.data_dir
                         file = opened.enter_context(tempfile.TemporaryFile(dir=folder))
-                    await in_door_thread(file.write, bytes(buffer))
+                    await in_door_thread(_append, file, bytes(buffer))
                 buffer.clear()
         if file is None:
             yield bytes(buffer)
             return
         with _on_disk():
-            await in_door_thread(file.write, bytes(buffer))
-            await in_door_thread(file.flush)
+            await in_door_thread(_append, file, bytes(buffer))
         yield Path(f"/proc/self/fd/{file.fileno()}")
+
+
+def _too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(f"An object has at most {most} bytes here.", {"max_bytes": most})
+
+
+def _append(file: IO[bytes], piece: bytes) -> None:
+    """OSError where too little of the disk would be left."""
+    disk = os.fstatvfs(file.fileno())
+    if disk.f_bavail * disk.f_frsize < RESERVE_BYTES + len(piece):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    file.write(piece)
+    file.flush()
 
 
 @contextmanager
@@ -281,6 +296,9 @@ def _on_disk() -> Iterator[None]:
 async def begin_upload(request: Request, run_id: str, body: UploadBody) -> Response:
     """Begin an upload of an object of a run that goes past the supervisor, to the bucket itself."""
     door, _ = await _opened(request, run_id, Verb.WRITE, body.key)
+    most = most_bytes(run_id, body.key)
+    if most is not None and body.size > most:
+        raise _too_large(most)
     url = None
     if door.reachable is not None:
         url = await _answer_of(door.reachable.begin_upload, body.key, body.size, body.if_generation, body.metadata)

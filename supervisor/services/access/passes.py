@@ -23,9 +23,13 @@ from supervisor.domain.errors import PassExpired, PassRefused, TicketExpired, Ti
 PASS_S = 3600.0
 TEXT_MAX = 256
 _FORM = re.compile(r"(ticket|pass)_([a-z0-9-]{2,63})_([0-9.]{5,29})_([0-9]{1,12})_([0-9a-f]{64})\Z")
+READ_WHOLE_BYTES = 64 << 20  # far more than the longest baton, manifest or record that an agent writes
 # Below the folder of a run (contract/runfiles.py).
+_READ_WHOLE = re.compile(r"baton\.json|instances/[^/]*\.json|results/saved/.*manifest\.json", re.DOTALL)
 _OURS = re.compile(
-    r"\.stop|orders\.json|run_manifest\.json|evidence/.*|sync/[^/]*\.tar\.gz|instances/\d+\.(json|console\.log)",
+    r"(\.stop|orders\.json|run_manifest\.json|evidence|sync/[^/]*\.tar\.gz|instances/\d+\.(json|console\.log))(/.*)?"
+    # In a folder store a file where we need a folder, or a folder where we need a file, would keep us from writing.
+    r"|sync|instances|commands|(baton\.json|commands/[^/]*)/.*",
     re.DOTALL,
 )
 
@@ -130,6 +134,13 @@ def opens(run_id: str, verb: Verb, key: str, code: str | None = None) -> bool:
 def opens_prefix(run_id: str, prefix: str) -> bool:
     """Whether a pass of this run is good for a listing."""
     return prefix.startswith(runfiles.folder(run_id))
+
+
+def most_bytes(run_id: str, key: str) -> int | None:
+    """Of an object that the supervisor holds in its memory as a whole: a run must not take that of all others. None: of
+    any size, because it is read in pieces."""
+    read_whole = key == runfiles.beat(run_id) or _READ_WHOLE.fullmatch(key, len(runfiles.folder(run_id)))
+    return READ_WHOLE_BYTES if read_whole else None
 
 
 def is_code(key: str) -> bool:
