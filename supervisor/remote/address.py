@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
+from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 
 TIMEOUT_S = 5.0
@@ -24,6 +25,16 @@ FIRST = "/v1/door/agent.pyz"  # the first that a session reads; anybody may
 ARCHIVE = "application/octet-stream"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 FIX = "set public_url to an https:// address that the internet reaches, such as one of a tunnel"
+
+
+def need_address(kind: str, public_url: str) -> None:
+    """A supervisor without an address would start, and then every launch would fail. Raises SettingsRefused."""
+    if not public_url:
+        raise SettingsRefused(
+            f"provider = {kind} needs public_url: a notebook asks the supervisor for its job, over an address that the "
+            "internet reaches. For example: SPOT_PUBLIC_URL=https://spot.example.org",
+            {"name": "public_url"},
+        )
 
 
 def address_finding(url: str, group: str) -> Finding:

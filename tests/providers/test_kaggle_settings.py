@@ -26,7 +26,10 @@ from supervisor.providers.kaggle.kernels import (
 )
 from supervisor.providers.kaggle.profile import profile
 from supervisor.providers.kaggle.settings import ACCELERATORS, KaggleSettings, accelerator_of, check, complete, offers
+from supervisor.reconciler.system_clock import SystemClock
 from supervisor.remote import address
+from supervisor.wiring.adapters import choose
+from supervisor.wiring.settings import load
 from tests.kaggle.service import HOUR_S, Refusal
 from tests.providers.kaggle_subject import DAY, URL, KaggleSubject
 from tools.project_files import ROOT
@@ -71,6 +74,14 @@ def test_without_a_user_nothing_is_opened_and_the_default_is_one_t4() -> None:
     own = accelerator_of(KaggleSettings(kaggle_accelerators={"t": "TpuV7E8"}), "t")
     assert own is not None
     assert (own.zone, own.words) == ("tpu", "")
+
+
+def test_it_is_not_opened_without_an_address(tmp_path: Path) -> None:
+    pytest.importorskip("kagglesdk")
+    flags = {"data_dir": str(tmp_path), "provider": "kaggle", "kaggle_user": "me", "store": f"file://{tmp_path}/store"}
+    with pytest.raises(SettingsRefused, match="provider = kaggle needs public_url"):
+        choose(load(flags, {}), None, SystemClock())
+    choose(load({**flags, "public_url": URL}, {}), None, SystemClock()).close()
 
 
 def test_the_page_has_the_accelerators_and_the_settings_of_the_code() -> None:

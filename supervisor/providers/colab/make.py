@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
 def check_ready(s: ColabSettings, public_url: str) -> None:
     """Raises SettingsRefused."""
-    if not public_url:
-        raise SettingsRefused(
-            "provider = colab needs public_url: a notebook asks the supervisor for its job, over an address that the "
-            "internet reaches. For example: SPOT_PUBLIC_URL=https://spot.example.org",
-            {"name": "public_url"},
-        )
+    from supervisor.remote.address import need_address
+
+    need_address(TRAITS.kind, public_url)
     if s.has_client and shutil.which(s.colab_client) is None:
         raise SettingsRefused(
             f"colab_ways = client needs the program {s.colab_client}: install the official client, name it in "

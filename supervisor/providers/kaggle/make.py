@@ -35,7 +35,9 @@ def open_provider(name: str, s: KaggleSettings, context: ProviderContext) -> Ope
     from supervisor.providers.kaggle.platform import KagglePlatform
     from supervisor.providers.kaggle.provider import KaggleProvider
     from supervisor.providers.kaggle.pushing import Origin
+    from supervisor.remote.address import need_address
 
+    need_address(TRAITS.kind, context.public_url)
     clock = context.clock
     provider = KaggleProvider(
         name,
