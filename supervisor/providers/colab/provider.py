@@ -140,11 +140,12 @@ class ColabProvider:
 
     def job(self, request: LaunchRequest) -> dict[str, object]:
         """The agent leaves before the cap of the session, at a safe point: nothing announces the end."""
-        ends_s = min(request.machine_max_s, max(0.5 * self._cap_s, self._cap_s - CAP_RESERVE_S))
+        session_s = max(0.5 * self._cap_s, self._cap_s - CAP_RESERVE_S)
+        ends_s = min(request.machine_max_s, session_s)
         return {
             **launch_values(request),
             "machine_max_s": ends_s,
-            "session_max_s": max(0.5 * self._cap_s, self._cap_s - CAP_RESERVE_S),
+            "session_max_s": session_s,
             "expiry_s": self._cap_s - ends_s if ends_s < request.machine_max_s else 0.0,
             **({"gpus": 1} if has_gpu(request.placement.shape) else {}),
         }
