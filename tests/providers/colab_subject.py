@@ -85,9 +85,9 @@ class ColabSubject(SecretFiles):
 
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
         for _ in range(LOOKS):
-            found = condition()
-            if found:
-                return found
+            result = condition()
+            if result:
+                return result
             self.clock.advance(2.0)
         raise AssertionError(f"waited in vain for {what}")
 

@@ -120,9 +120,9 @@ class KaggleSubject(Subject):
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
         for _ in range(LOOKS):
             self.kaggle.step()
-            found = condition()
-            if found:
-                return found
+            result = condition()
+            if result:
+                return result
             self.clock.advance(STEP_S)
         raise AssertionError(f"waited in vain for {what}")
 

@@ -46,8 +46,8 @@ def test_a_session_has_no_console_and_a_missing_one_is_said_so(colab: ColabSubje
 
 
 def test_prices_are_those_of_the_settings_and_the_free_plan_costs_nothing(colab: ColabSubject) -> None:
-    known = {each.shape: (each.spot_usd_per_h, each.on_demand_usd_per_h) for each in _platform(colab).prices()}
-    assert known == {"t4": (0.15, 0.2), "cpu": (None, None)}, "what is not known is not zero"
+    prices = {each.shape: (each.spot_usd_per_h, each.on_demand_usd_per_h) for each in _platform(colab).prices()}
+    assert prices == {"t4": (0.15, 0.2), "cpu": (None, None)}, "what is not known is not zero"
     assert {offer.price_usd_per_h for offer in settings.offers("colab", ColabSettings())} == {0.0}
 
 
@@ -56,7 +56,7 @@ def _platform(colab: ColabSubject) -> ColabPlatform:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "refusal"),
     [
         ({"colab_ways": ("browser",)}, "colab_ways = browser: expected client, cell"),
         ({"colab_shapes": ("p100",)}, "colab_shapes = p100: expected cpu, t4"),
@@ -65,8 +65,8 @@ def _platform(colab: ColabSubject) -> ColabPlatform:
         ({"colab_prices": {"l4": (1.0, 1.0)}}, "colab_prices names l4"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_what_is_accepted(values: dict[str, object], told: str) -> None:
-    with pytest.raises(SettingsRefused, match=told):
+def test_a_wrong_setting_is_refused_with_what_is_accepted(values: dict[str, object], refusal: str) -> None:
+    with pytest.raises(SettingsRefused, match=refusal):
         settings.check(ColabSettings(**values))  # type: ignore[arg-type]
 
 

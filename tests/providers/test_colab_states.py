@@ -92,12 +92,12 @@ def test_nothing_is_doubted_where(sighting: Sighting) -> None:
 def test_less_knowledge_ends_nothing_more(age_s: float, silent_s: float, listed: bool | None, is_client: bool) -> None:
     """A list that could not be read never turns a machine into a doubt that the read list had not."""
     kept = replace(CLIENT, started_at=NOW - age_s) if is_client else CELL
-    known = machine_of(seen(kept, claim(age_s, min(silent_s, age_s)), listed), CAP_S, NOW)
+    read = machine_of(seen(kept, claim(age_s, min(silent_s, age_s)), listed), CAP_S, NOW)
     unread = machine_of(seen(kept, claim(age_s, min(silent_s, age_s)), None), CAP_S, NOW)
-    assert known is not None
+    assert read is not None
     assert unread is not None
     if listed is False:
-        assert unread.doubt is None or known.doubt is not None
+        assert unread.doubt is None or read.doubt is not None
 
 
 def test_the_machine_has_the_ids_of_its_notebook_alone() -> None:
