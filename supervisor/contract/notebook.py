@@ -13,11 +13,9 @@ import hashlib
 import json
 from typing import Any, Dict, List
 
-_HEAD = """\
+_CELL = """\
 # Spot Supervisor: {title}.
 # Run this cell. It starts the training beside the notebook; running it again only shows how it goes.
-"""
-_ONLINE = """\
 import hashlib, os, tempfile, time, urllib.request, zipfile
 
 SUPERVISOR = {url}
@@ -53,13 +51,13 @@ else:
 def cell(url: str, ticket: str, sha256: str, title: str = "one session of a run") -> str:
     """The cell of a session that claims its job. `url`: of the supervisor. `sha256`: of the archive that it serves
     as /v1/door/agent.pyz, in hexadecimal. `title`: for people, one line."""
-    body = _ONLINE.format(
+    return _CELL.format(
+        title=_one_line(title),
         url=_text(url.rstrip("/")),
         ticket=_text(ticket),
         sha256=_text(sha256),
         folder=_text("spot-" + hashlib.sha256(ticket.encode()).hexdigest()[:16]),
     )
-    return _HEAD.format(title=_one_line(title)) + body
 
 
 def notebook(source: str, title: str, text: str = "") -> str:

@@ -99,7 +99,7 @@ def job_of(claim: Mapping[str, Any], url: str, claimant: str) -> Dict[str, Any]:
     job = {"version": 1, "name": "notebook", "machine_id": claimant, **claim["job"], "shows_beats": True}
     for name in ("run_id", "launch_id"):
         job.setdefault(name, claim.get(name))
-    job.setdefault("store_url", "door:%s/%s" % (claim.get("door"), job["run_id"]))
+    job.setdefault("store_url", "%s%s/%s" % (SCHEME, claim.get("door"), job["run_id"]))
     job.setdefault("server_url", url)
     most_s = job.get("session_max_s")
     if most_s is not None:

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from supervisor.agent.machine.folder import open_own, read_bytes, read_text
+from supervisor.agent.machine.folder import BEAT, open_own, read_bytes, read_text
 from supervisor.agent.machine.processes import boot_id, stat_fields
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Beat, BeatRejected
@@ -60,7 +60,7 @@ def agent_state(folder: str) -> Optional[bool]:
 
 def newest_beat(folder: str) -> Optional[Beat]:
     try:
-        return heartbeat.parse(read_bytes(os.path.join(folder, "beat.json")))
+        return heartbeat.parse(read_bytes(os.path.join(folder, BEAT)))
     except BeatRejected:
         return None
 
