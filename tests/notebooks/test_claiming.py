@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -268,6 +270,31 @@ def test_only_the_very_process_is_the_agent(tmp_path: Path) -> None:
         values = {"pid": me.pid, "start_ticks": ticks, "boot_id": boot}
         (tmp_path / "agent.json").write_text(json.dumps(values))
         assert agent_state(str(tmp_path)) is expected
+
+
+@pytest.mark.parametrize("name", ["open", "stat_fields", "boot_id"])
+def test_an_agent_that_cannot_be_read_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A notebook without free file descriptors: with the end of its cell the platform would end the session."""
+    me = own_identity()
+    values = {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": me.boot_id}
+    (tmp_path / "agent.json").write_text(json.dumps(values))
+
+    def unreadable(*_: object, **__: object) -> str:
+        if name == "boot_id":
+            return ""
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(watching, name, unreadable, raising=False)
+    assert agent_state(str(tmp_path)) is True
+
+
+def test_an_agent_whose_process_is_gone_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = own_identity()
+    values = {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": me.boot_id}
+    (tmp_path / "agent.json").write_text(json.dumps(values))
+    for gone in (FileNotFoundError, ProcessLookupError):
+        monkeypatch.setattr(watching, "stat_fields", Mock(side_effect=gone))
+        assert agent_state(str(tmp_path)) is False
 
 
 # --- the texts that a platform stores ---------------------------------------------------------------------------------

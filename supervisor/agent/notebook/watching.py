@@ -44,18 +44,24 @@ LEFT = {
 
 
 def agent_state(folder: str) -> Optional[bool]:
-    """True: the agent of this folder lives. False: it has ended. None: there was none yet."""
+    """True: the agent of this folder lives. False: it has ended. None: there was none yet. What cannot be read has not
+    ended: with the cell a platform may end the session, and the training in it."""
     try:
         with open(os.path.join(folder, "agent.json"), encoding="utf-8") as source:
             data = json.load(source)
         pid, ticks, boot = int(data["pid"]), int(data["start_ticks"]), str(data["boot_id"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+    except OSError:
+        return True
     try:
         fields = stat_fields(pid)
-        return boot == boot_id() and int(fields[19]) == ticks and fields[0] not in ("Z", "X")
-    except (OSError, ValueError, IndexError):
+        same_process = int(fields[19]) == ticks and fields[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):
         return False
+    except OSError:
+        return True
+    return same_process and boot_id() in (boot, "")  # "" = it cannot be read
 
 
 def newest_beat(folder: str) -> Optional[Beat]:
