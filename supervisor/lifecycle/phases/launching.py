@@ -136,7 +136,7 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
 
 
 def _with_need(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Event, ...]]:
-    """The run with what a person must do for its machine to begin, and the event of it: once for each text."""
+    """The run with what a person must do for its machine to begin, and the event of it: once for each launch."""
     need = obs.machine.value.needs if isinstance(obs.machine, Seen) and _is_requested(obs) else ""
     if not need or run.person.why:
         return run, ()
