@@ -65,7 +65,9 @@ def test_the_command_runs_after_the_approval_and_a_later_read_completes_the_run(
     assert not stopped.exists()
     shown = lab.spot("approve", "small", "--yes", "--verb", "terminate")
     assert "awaiting_teardown" in shown or "to approve" in shown
-    wait_for(stopped.exists, 30, "the command to run")
+    carried_out = "`terminate` of gpu1 was carried out"  # until this is stored, a kill repeats the command
+    wait_for(lambda: carried_out in lab.told("small"), 30, "the command to be carried out")
+    assert stopped.exists()
     unread = wait_for(lambda: (shown := teardown(lab))["problem"] and shown, 30, "a read that fails")
     assert "it cannot be read" in unread["problem"], unread
     assert "cannot be started" in unread["problem"], unread
