@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
-from supervisor.lifecycle.rungs.rule import Choice, Reason, Rung, Situation, choose
+from supervisor.lifecycle.rungs.numbers import FROZEN
+from supervisor.lifecycle.rungs.rule import Choice, Reason, Rung, Situation, choose, life_s
 
 H, MIN = 3_600.0, 60.0
 TICK_S = 600.0
+GREEDY = replace(FROZEN, reserve_s=0.0, idle_share=0.0, restart_share=0.0)
 Rule = Callable[[Situation], Choice]
 
 HELD = Situation(
@@ -33,8 +34,10 @@ HELD = Situation(
 def test_a_run_without_a_machine_waits_while_it_has_slack_and_says_until_when() -> None:
     choice = choose(HELD)
     assert choice.rung is Rung.WAIT
-    assert choice.until == 4 * H + 44 * MIN  # the slack is then 36 minutes: a fifth of the three hours
-    assert choice.why == "waiting is cheaper: slack 5 h 20 min, remaining 3 h; on-demand at 04:44 UTC at the latest"
+    # The slack is then 61 minutes: 36, and 6 % of the three hours, and 0.8 of the three changeovers that machines which
+    # live for an hour would have.
+    assert choice.until == pytest.approx(4 * H + 18 * MIN + 48)
+    assert choice.why == "waiting is cheaper: slack 5 h 20 min, remaining 3 h; on-demand at 04:18 UTC at the latest"
 
 
 def test_at_that_moment_it_takes_on_demand() -> None:
@@ -43,7 +46,7 @@ def test_at_that_moment_it_takes_on_demand() -> None:
     assert choose(replace(HELD, now=until)).rung is Rung.WAIT
     later = choose(replace(HELD, now=until + 1))
     assert later.rung is Rung.ON_DEMAND
-    assert later.why == "the deadline needs on-demand: slack 35 min, remaining 3 h"
+    assert later.why == "the deadline needs on-demand: slack 1 h 01 min, remaining 3 h"
 
 
 def test_spot_is_taken_whenever_it_can_be_had() -> None:
@@ -59,11 +62,34 @@ def test_on_on_demand_it_stays_until_spot_is_back() -> None:
 
 
 def test_the_last_minutes_do_not_pay_a_restart() -> None:
+    """Spot saves two dollars an hour; the restart and the return cost 40 cents: twelve minutes of training."""
     on_demand = replace(HELD, held=Rung.ON_DEMAND, spot_is_up=True)
-    assert choose(replace(on_demand, left_s=8 * MIN)).rung is Rung.SPOT
-    choice = choose(replace(on_demand, left_s=2 * MIN))
+    assert choose(replace(on_demand, left_s=13 * MIN)).rung is Rung.SPOT
+    choice = choose(replace(on_demand, left_s=12 * MIN))
     assert choice.rung is Rung.ON_DEMAND
-    assert choice.why == "a move would not pay its restart of 6 min: slack 8 h 18 min, remaining 2 min"
+    assert choice.why == "a move would not pay its restart of 6 min: slack 8 h 08 min, remaining 12 min"
+
+
+def test_where_machines_die_within_minutes_it_neither_moves_back_nor_waits_for_long() -> None:
+    dies_soon = replace(HELD, spot_life_s=10 * MIN)
+    until, usual = choose(dies_soon).until, choose(HELD).until
+    assert until is not None
+    assert usual is not None
+    assert until < usual - H
+    assert choose(replace(dies_soon, held=Rung.ON_DEMAND, spot_is_up=True)).rung is Rung.ON_DEMAND
+
+
+def test_the_last_slack_is_not_spent_on_a_move() -> None:
+    """Thirty hours are left: half an hour of slack is needed for more than one move, forty hours are not."""
+    long = replace(HELD, held=Rung.ON_DEMAND, spot_is_up=True, left_s=30 * H, deadline=30.5 * H)
+    assert choose(long).rung is Rung.ON_DEMAND
+    assert choose(replace(long, deadline=70 * H)).rung is Rung.SPOT
+    assert choose(long, replace(FROZEN, slack_price=0.0)).rung is Rung.SPOT, "the broken rule spends it"
+
+
+def test_the_life_of_spot_machines_is_an_hour_until_losses_are_seen() -> None:
+    assert life_s(0.0, 0) == H
+    assert life_s(9 * H, 4) == 2 * H
 
 
 def test_an_unknown_price_moves_nothing_off_on_demand() -> None:
@@ -149,11 +175,11 @@ def _cycle(pattern: list[bool]) -> Iterator[bool]:
 
 def without_reserve(situation: Situation) -> Choice:
     """The broken rule: it forgets that a changeover takes time, and that nobody looks before the next tick."""
-    return choose(replace(situation, changeover_s=0.0, tick_s=0.0), Numbers(idle_share=0.0, spot_life_s=H))
+    return choose(replace(situation, changeover_s=0.0, tick_s=0.0), GREEDY)
 
 
 def without_tick(situation: Situation) -> Choice:
-    return choose(replace(situation, tick_s=0.0), replace(FROZEN, idle_share=0.0))
+    return choose(replace(situation, tick_s=0.0), GREEDY)
 
 
 @pytest.mark.parametrize("broken", [without_reserve, without_tick])

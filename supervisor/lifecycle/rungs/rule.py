@@ -1,8 +1,9 @@
 """The rule of rungs: which kind of machine keeps the deadline at the lowest cost.
 
 Spot is taken whenever it can be had. A run without a machine waits for spot while it has slack, because what it does
-not pay for now it may get for a third of the price later; it pays for on-demand as soon as its slack is a small share
-of the work that is left. On on-demand it stays there until spot is back and the saving pays the restart.
+not pay for now it may get for a third of the price later. It pays for on-demand as soon as the slack gets scarce: a
+share of the work that is left, and of the restarts which that work would have where machines live as short as here. On
+on-demand it stays until spot is back and a move pays both its restart and the slack that it takes.
 
 Over all of that stands the guarantee. A choice is made only when a worst case can follow it: the machine is lost at
 once, nobody looks for one tick, and on-demand with one changeover must then still end in time. So a deadline that
@@ -35,6 +36,7 @@ class Situation:
     `left_s`: the work that is left, at the pace that was measured. `changeover_s`: from the loss of a machine to the
     step at which it was lost, the worst that this run's history allows for. `tick_s`: until the next decision.
     `held`: the machine that the run has now; None = none. `spot_is_up`: a spot machine is held, or can be had now.
+    `spot_life_s`: how long a spot machine lives here, as measured (`life_s`); None = nothing was measured.
     A price of None is not known; on-demand then counts as the dearer one."""
 
     now: float
@@ -46,6 +48,7 @@ class Situation:
     spot_is_up: bool
     spot_usd_per_h: float | None
     on_demand_usd_per_h: float | None
+    spot_life_s: float | None = None
 
     @property
     def slack_s(self) -> float:
@@ -94,8 +97,21 @@ def choose(situation: Situation, numbers: Numbers = FROZEN) -> Choice:
 def latest_wait_s(situation: Situation, numbers: Numbers = FROZEN) -> float:
     """When a run that gets no spot machine takes on-demand. The work that is left does not change while it waits."""
     assert situation.deadline is not None
-    reserve_s = max(numbers.idle_share * situation.left_s, situation.changeover_s + situation.tick_s)
+    reserve_s = max(_scarce_s(situation, numbers), situation.changeover_s + situation.tick_s)
     return situation.deadline - situation.left_s - reserve_s
+
+
+def life_s(held_s: float, losses: int, numbers: Numbers = FROZEN) -> float:
+    """How long a spot machine lives, from the time for which machines were held and how many of them were lost. The
+    number before any measurement counts as one loss."""
+    return (held_s + numbers.spot_life_s) / (losses + 1)
+
+
+def _scarce_s(now: Situation, numbers: Numbers) -> float:
+    """Below this slack a run does not wait any more."""
+    lives_s = numbers.spot_life_s if now.spot_life_s is None else now.spot_life_s
+    share = numbers.idle_share + numbers.restart_share * now.changeover_s / max(1.0, lives_s)
+    return numbers.reserve_s + share * now.left_s
 
 
 class _Pick(NamedTuple):
@@ -126,7 +142,7 @@ def _with_spot(now: Situation) -> _Pick:
 def _without_spot(now: Situation, numbers: Numbers) -> _Pick:
     if now.slack_s < now.changeover_s + now.tick_s:
         return _Pick(Rung.ON_DEMAND, Reason.LAST_MOMENT)
-    if now.slack_s < numbers.idle_share * now.left_s:
+    if now.slack_s < _scarce_s(now, numbers):
         return _Pick(Rung.ON_DEMAND, Reason.LITTLE_SLACK)
     return _Pick(Rung.WAIT, Reason.CHEAPER_TO_WAIT)
 
@@ -156,13 +172,15 @@ def _costs_no_more(now: Situation) -> bool:
 
 
 def _pays_restart(now: Situation, numbers: Numbers) -> bool:
-    """The restart is paid at the price of spot, and the return to on-demand at the price of on-demand."""
+    """The restart is paid at the price of spot, and the return to on-demand at the price of on-demand. Both take slack,
+    which could save the difference of the prices on the work that is left."""
     spot, on_demand = now.spot_usd_per_h, now.on_demand_usd_per_h
     if spot is None or on_demand is None:
         return False
-    trains_s = min(now.left_s, numbers.spot_life_s)
-    returns = on_demand if now.left_s > numbers.spot_life_s else 0.0
-    return trains_s * (on_demand - spot) > now.changeover_s * (spot + returns)
+    trains_s = min(now.left_s, numbers.spot_life_s if now.spot_life_s is None else now.spot_life_s)
+    slack_used = 2 * now.changeover_s / max(1.0, now.slack_s)
+    saved = (trains_s - numbers.slack_price * slack_used * now.left_s) * (on_demand - spot)
+    return saved > now.changeover_s * (spot + on_demand)
 
 
 # --- the sentence -----------------------------------------------------------------------------------------------------
