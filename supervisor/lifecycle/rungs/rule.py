@@ -15,7 +15,7 @@ forecast call this same function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -99,6 +99,18 @@ def latest_wait_s(situation: Situation, numbers: Numbers = FROZEN) -> float:
     assert situation.deadline is not None
     reserve_s = max(_scarce_s(situation, numbers), situation.changeover_s + situation.tick_s)
     return situation.deadline - situation.left_s - reserve_s
+
+
+def waits_for_cheaper(situation: Situation, cheapest_usd_per_h: float, numbers: Numbers = FROZEN) -> bool:
+    """Whether a run without a machine leaves a spot machine that it can have now, since another zone costs less. The
+    dearer machine takes the place of on-demand; the guarantee has been given by `choose` before."""
+    offered = situation.spot_usd_per_h
+    if situation.held is not None or offered is None or offered <= cheapest_usd_per_h * (1 + numbers.same_price):
+        return False
+    dearer = replace(
+        situation, spot_is_up=False, spot_usd_per_h=cheapest_usd_per_h, on_demand_usd_per_h=situation.spot_usd_per_h
+    )
+    return situation.deadline is not None and choose(dearer, numbers).rung is Rung.WAIT
 
 
 def life_s(held_s: float, losses: int, numbers: Numbers = FROZEN) -> float:
