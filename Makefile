@@ -74,6 +74,9 @@ WORKERS := 5
 test: env agent  ## Run the whole suite, on SQLite and on a real PostgreSQL; ARGS="..." goes to pytest
 	$(PY) -m pytest -n $(WORKERS) --durations=10 $(ARGS)
 
+policy: env  ## Replay the rule that chooses spot, on-demand or waiting on measured traces; ARGS=--held-out tells more
+	@$(PY) -m tools.policy $(ARGS)
+
 demo: env agent  ## Run a real training through five failures to the same model
 	@$(PY) -m examples.demo
 
@@ -143,4 +146,4 @@ clean:  ## Remove built and cached files; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: house house-ratchet test demo demo-cloud replay bench campaign frameworks corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean trackers
+.PHONY: house house-ratchet test policy demo demo-cloud replay bench campaign frameworks corpus record-gpu diagnose fuzz agent screenshots openapi release-openapi lock clean trackers

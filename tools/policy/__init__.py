@@ -1,0 +1,1 @@
+"""`make policy`: the rule of rungs over measured traces."""
