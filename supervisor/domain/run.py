@@ -137,6 +137,7 @@ class Money:
     all_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
     budget_from_usd: float = 0.0  # `cost_usd` when this generation began
     budget_warned_usd: float | None = None  # the cost at the last warning that most of a budget is spent
+    disks_usd: float = 0.0  # the part of `cost_usd` for disks of machines that were kept and switched off
 
 
 @dataclass(frozen=True, slots=True)
