@@ -42,8 +42,7 @@ class Use(StrEnum):
 
 BILLED = tuple(use for use in Use if use is not Use.SCHEDULING)
 SILENT_S = 120.0  # an attempt whose last beat is older than this at its end was silent until then
-# A step of our clock shortens the time in which it most likely lay: what takes longest first.
-_DRIFTING = (Use.PRODUCTIVE, Use.BOOT, Use.IDLE_KEPT, Use.FINISHING, Use.RESTORE, Use.LOST, Use.FROZEN, Use.PULL)
+_DRIFTING = (Use.PRODUCTIVE, Use.BOOT, *BILLED)  # where a step of our clock most likely lay
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +129,15 @@ def _live_pulse(run: Run, attempt: Attempt) -> Pulse | None:
 
 def billed_spans(run: Run, attempt: Attempt, after: Attempt | None, now: float) -> list[Span]:
     """Of its machine. `after`: the next attempt of the run; None = there is none yet."""
+    began = attempt.started_at + min(0.0, attempt.drift_s)
     stop = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
-    stop = max(attempt.started_at, now if stop is None else stop)
+    stop = max(began, now if stop is None else stop)
     end = min(stop, now if attempt.ended_at is None else attempt.ended_at)
-    training = end if attempt.training_at is None else min(attempt.training_at, end)
-    running = training if attempt.running_at is None else min(attempt.running_at, training)
-    finishing = end if attempt.finishing_at is None else min(max(attempt.finishing_at, training), end)
-    pull = running if attempt.pull_at is None else min(attempt.pull_at, running)
-    pulled = running if attempt.pulled_at is None else min(attempt.pulled_at, running)
+    finishing = _before(end, attempt.finishing_at, attempt)
+    training = _before(finishing, attempt.training_at, attempt)
+    running = _before(training, attempt.running_at, attempt)
+    pulled = _before(running, attempt.pulled_at, attempt)
+    pull = running if attempt.pull_at is None else _before(pulled, attempt.pull_at, attempt)
     idle = stop if attempt.held_at is None else max(end, min(attempt.held_at, stop))
     borders = [
         (Use.BOOT, pull),
@@ -148,11 +148,18 @@ def billed_spans(run: Run, attempt: Attempt, after: Attempt | None, now: float) 
         (Use.FINISHING, idle),
         (Use.IDLE_KEPT, stop),
     ]
-    spans = _without_drift(_spans(attempt.started_at, borders), attempt.drift_s)
+    spans = _without_drift(_spans(began, borders), attempt.drift_s)
     rest_s = attempt.minimum_s - sum(span.seconds for span in spans)
     if rest_s > 0:
         spans.append(Span(Use.IDLE_KEPT, stop, stop + rest_s))
     return spans
+
+
+def _before(later: float, at: float | None, attempt: Attempt) -> float:
+    """A time of the attempt, not after the next one, `later`. Where our clock was set back, it is from before that."""
+    if at is None:
+        return later
+    return min(later, at if at <= later else at + min(0.0, attempt.drift_s))
 
 
 def _of_training(
@@ -194,12 +201,14 @@ def _spans(since: float, borders: Sequence[tuple[Use, float]]) -> list[Span]:
 
 
 def _without_drift(spans: list[Span], drift_s: float) -> list[Span]:
-    """The spans in the agent's time: a step of our clock ahead is taken out, a step back is put in."""
+    """The spans without a step of our clock ahead: it lay in one of them that is as long, or else in several."""
     for use in _DRIFTING:
         for at, span in enumerate(spans):
-            if span.use is use and drift_s:
-                cut_s = min(drift_s, span.seconds)
-                spans[at], drift_s = Span(use, span.since, span.until - cut_s), drift_s - cut_s
+            if span.use is use and span.seconds >= drift_s > 0:
+                spans[at], drift_s = Span(use, span.since, span.until - drift_s), 0.0
+    for at, span in enumerate(spans):
+        cut_s = min(max(0.0, drift_s), span.seconds)
+        spans[at], drift_s = Span(span.use, span.since, span.until - cut_s), drift_s - cut_s
     return [span for span in spans if span.seconds > 0]
 
 
@@ -301,7 +310,8 @@ class Ledger:
 
 def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = True) -> Ledger:
     """`priced` False: something beside these entries has no known price."""
-    seconds, usd = dict.fromkeys(Use, 0.0), dict.fromkeys(BILLED, 0.0)
+    seconds = dict.fromkeys(Use, 0.0)
+    usd: dict[Use, float] = dict.fromkeys(BILLED, 0.0)
     run_s, first_s, saves, numbers = 0.0, 0.0, False, set[tuple[str, int]]()
     for entry in entries:
         attempt, saves = entry.attempt, saves or entry.saves
