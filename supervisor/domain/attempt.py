@@ -97,8 +97,9 @@ class Attempt:
     preempted_at_step: int | None = None
     finishing_at: float | None = None  # first beat in phase finishing or later
     held_at: float | None = None  # since when its machine stays for a person, or by its run's rule; None = it leaves
-    beat_at: float | None = None  # its last beat; set at its end, as the two fields below
+    beat_at: float | None = None  # its last beat; set at its end, as the three fields below
     frozen_s: float = 0.0
+    frozen_at: float | None = None
     saving_s: float | None = None
 
     @property
@@ -151,6 +152,7 @@ class Pulse:
     hang_looks: int = 0  # beats that reported it, each a poll later than the one before
     drill: str = ""  # that of the newest beat, as text (contract/drill)
     frozen_s: float = 0.0  # the agent cannot have run, by the numbers of its beats; at least so long
+    frozen_at: float | None = None  # when the last such time ended
     saving_s: float | None = None  # in saves that are over; None = the training has named no phase of one
 
 

@@ -1,9 +1,9 @@
 """The ledger: what the billed seconds of a run were for. Each of them is in exactly one class.
 
-The time of an attempt's machine is cut at the times of its row, from its start to the end of its bill. The part in which
-it trained is cut once more: frozen, lost and saving time are known as amounts, and what is left is productive. They are
-placed in that order from the end, because lost steps and a silence before an end lie there. Steps of our own clock
-(`Attempt.drift_s`) are in no class, as they are in no bill. The time before a machine, `scheduling`, is not billed and
+The time of an attempt's machine is cut at the times of its row, from its start to the end of its bill. The part in
+which it trained is cut once more: frozen, lost and saving time are known as amounts, and what is left is productive.
+They are placed in that order from the end, because lost steps and a silence before an end lie there. Steps of our own
+clock (`Attempt.drift_s`) are in no class, as they are in no bill. The time before a machine, `scheduling`, is not billed and
 is kept beside. `save` is None where the training names no phase `checkpoint`: then it is a part of `productive`.
 
 `lost`: steps that were, or will be, made again, and stalls. `frozen`: the agent cannot have run, by the numbers of its
@@ -167,13 +167,16 @@ def _of_training(
 ) -> list[tuple[Use, float]]:
     left_s = max(0.0, end - training)
     live = _live_pulse(run, attempt)
-    frozen_s = attempt.frozen_s if live is None else live.frozen_s
+    source = attempt if live is None else live
+    frozen_s, frozen_at = source.frozen_s, source.frozen_at
+    kept_at = attempt.kept_at if live is None else live.checkpoint_at
     silent_s = 0.0
     if attempt.ended_at is not None and attempt.beat_at is not None and end - attempt.beat_at > SILENT_S:
         silent_s = end - max(training, attempt.beat_at)
-    frozen_s = min(left_s, frozen_s + silent_s)
-    # What was lost lies before the silence: these seconds are frozen, and not lost a second time.
     lost = lost_s(run, attempt, steps_lost(run, attempt, after), training, end - silent_s)
+    if frozen_at is not None and frozen_at > (training if kept_at is None else kept_at):
+        lost = max(0.0, lost - frozen_s)  # since the checkpoint: these seconds are frozen, and not lost a second time
+    frozen_s = min(left_s, frozen_s + silent_s)
     lost = min(left_s - frozen_s, lost)
     save_s = min(left_s - frozen_s - lost, _saving(run, attempt) or 0.0)
     return [

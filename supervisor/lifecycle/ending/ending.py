@@ -188,6 +188,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         stalled_s=last.stalled_s if last else 0.0,
         beat_at=last.beat_at if last else None,
         frozen_s=last.frozen_s if last else 0.0,
+        frozen_at=last.frozen_at if last else None,
         saving_s=last.saving_s if last else None,
         exit=end.exit,
         readings=end.readings,

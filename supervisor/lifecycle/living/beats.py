@@ -67,6 +67,7 @@ def follow(
     elif first_at is not None and not 0 <= now - counted_at < SAME_POLL * poll_interval_s:
         polls, counted_at = polls + 1, now
     hang_at, hang_looks = _looked_at_hang(pulse, beat, now, poll_interval_s)
+    frozen_s = _frozen_s(pulse, beat, now - seen.age_s, beat_store_s)
     return Pulse(
         launch_id=beat.launch_id,
         sequence=beat.sequence,
@@ -95,7 +96,8 @@ def follow(
         hang_at=hang_at,
         hang_looks=hang_looks,
         drill=beat.drill,
-        frozen_s=pulse.frozen_s + _frozen_s(pulse, beat, now - seen.age_s, beat_store_s),
+        frozen_s=pulse.frozen_s + frozen_s,
+        frozen_at=now if frozen_s else pulse.frozen_at,
         saving_s=_saving_s(pulse, beat, now),
     )
 
