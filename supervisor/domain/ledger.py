@@ -3,8 +3,9 @@
 The time of an attempt's machine is cut at the times of its row, from its start to the end of its bill. The part in
 which it trained is cut once more: frozen, lost and saving time are known as amounts, and what is left is productive.
 They are placed in that order from the end, because lost steps and a silence before an end lie there. Steps of our own
-clock (`Attempt.drift_s`) are in no class, as they are in no bill. The time before a machine, `scheduling`, is not billed and
-is kept beside. `save` is None where the training names no phase `checkpoint`: then it is a part of `productive`.
+clock (`Attempt.drift_s`) are in no class, as they are in no bill. The time before a machine, `scheduling`, is not
+billed and is kept beside. `save` is None where the training names no phase `checkpoint`: then it is a part of
+`productive`.
 
 `lost`: steps that were, or will be, made again, and stalls. `frozen`: the agent cannot have run, by the numbers of its
 beats, or was silent until the end. `finishing`: from the end of the training until the machine is gone. `idle_kept`:
@@ -315,7 +316,7 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
     """`priced` False: something beside these entries has no known price."""
     seconds = dict.fromkeys(Use, 0.0)
     usd: dict[Use, float] = dict.fromkeys(BILLED, 0.0)
-    run_s, first_s, saves, numbers = 0.0, 0.0, False, set[tuple[str, int]]()
+    run_s, first_s, saves, lives = 0.0, 0.0, False, set[tuple[str, str, float]]()
     for entry in entries:
         attempt, saves = entry.attempt, saves or entry.saves
         price = None if attempt is None else attempt.price_usd_per_h
@@ -328,7 +329,7 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
             if span.use in usd:
                 usd[span.use] += (price or 0.0) * span.seconds / 3600.0
         if attempt is not None:
-            numbers.add((attempt.launch_id, attempt.number))
+            lives.add((attempt.machine_name, attempt.launch_id, attempt.requested_at))
     usd[Use.IDLE_KEPT] += disks_usd
     is_measured = saves or not seconds[Use.PRODUCTIVE]
     return Ledger(
@@ -338,7 +339,7 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
         priced=priced,
         run_s=run_s,
         started_s=max(0.0, run_s - first_s),
-        attempts=len(numbers),
+        attempts=len(lives),
     )
 
 
@@ -350,6 +351,16 @@ def disks_usd(run: Run, now: float) -> float:
 def ledger_of(run: Run, attempts: Iterable[Attempt], now: float) -> Ledger:
     """Of one run, with all its generations. Its `billed_usd` is `run_cost_usd` of the same moment."""
     return sums_of(entries_of(run, attempts, now), disks_usd(run, now), priced=run.money.all_known)
+
+
+def since_then(entries: Iterable[Entry], since: float) -> list[Entry]:
+    """What lies after this moment."""
+    cut = []
+    for entry in entries:
+        spans = tuple(replace(span, since=max(since, span.since)) for span in entry.spans if span.until > since)
+        if spans:
+            cut.append(replace(entry, spans=spans))
+    return cut
 
 
 def by_month(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

@@ -34,6 +34,7 @@ from supervisor.ports.store import RunFilter
 from supervisor.services.logs.logs import Part
 from supervisor.services.reading.comparing import CURVES_MAX, RUNS_MAX, Wish
 from supervisor.services.reading.curves import POINTS_LEAST
+from supervisor.services.reading.ledger import By
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy accepts holds no more
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
@@ -213,6 +214,33 @@ class MetricParameters(NoParameters):
     format: Annotated[
         Literal["json", "csv"], Field(description="`csv`: one line for each point, as `Accept: text/csv` does")
     ] = "json"
+
+
+class CompletionParameters(NoParameters):
+    since: Annotated[Moment | None, Field(description="runs that ended since then; without it of the last 30 days")] = (
+        None
+    )
+    group: RunId | None = None
+    owner: Plain | None = None
+
+    def run_filter(self, caller: Caller) -> RunFilter:
+        """Of the runs that the caller may see."""
+        return RunFilter(group=self.group, owner=caller.visible_owner(self.owner))
+
+
+class LedgerParameters(NoParameters):
+    by: Annotated[By, Field(description="one row for each run, group, owner or month of UTC")] = By.RUN
+    since: Annotated[Moment | None, Field(description="the time since then; without it all of it")] = None
+    group: RunId | None = None
+    owner: Plain | None = None
+    run_id: Annotated[list[RunId], Field(max_length=NAMED_MAX, description="these runs only")] = []
+    format: Annotated[
+        Literal["json", "csv"], Field(description="`csv`: one line for each row, as `Accept: text/csv` does")
+    ] = "json"
+
+    def run_filter(self, caller: Caller) -> RunFilter:
+        """Of the runs that the caller may see."""
+        return RunFilter(group=self.group, owner=caller.visible_owner(self.owner), run_ids=tuple(self.run_id))
 
 
 class CompareParameters(NoParameters):
