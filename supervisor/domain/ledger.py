@@ -316,7 +316,7 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
     """`priced` False: something beside these entries has no known price."""
     seconds = dict.fromkeys(Use, 0.0)
     usd: dict[Use, float] = dict.fromkeys(BILLED, 0.0)
-    run_s, first_s, saves, lives = 0.0, 0.0, False, set[tuple[str, str, float]]()
+    run_s, first_s, saves, lives = 0.0, 0.0, False, 0
     for entry in entries:
         attempt, saves = entry.attempt, saves or entry.saves
         price = None if attempt is None else attempt.price_usd_per_h
@@ -329,7 +329,7 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
             if span.use in usd:
                 usd[span.use] += (price or 0.0) * span.seconds / 3600.0
         if attempt is not None:
-            lives.add((attempt.machine_name, attempt.launch_id, attempt.requested_at))
+            lives += 1
     usd[Use.IDLE_KEPT] += disks_usd
     is_measured = saves or not seconds[Use.PRODUCTIVE]
     return Ledger(
@@ -339,7 +339,7 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
         priced=priced,
         run_s=run_s,
         started_s=max(0.0, run_s - first_s),
-        attempts=len(lives),
+        attempts=lives,
     )
 
 

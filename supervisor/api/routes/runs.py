@@ -29,7 +29,7 @@ from supervisor.services.reading.console import ConsoleText, MachineLogin, machi
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
 from supervisor.services.reading.diagnosis import Diagnosis
 from supervisor.services.reading.evidence import Evidence, RunFacts
-from supervisor.services.reading.ledger import Completion, LedgerList, csv_text, show_completion, show_ledger
+from supervisor.services.reading.ledger import By, Completion, LedgerList, csv_text, show_completion, show_ledger
 from supervisor.services.reading.queries import RunList, ShownRun
 from supervisor.services.reading.teardown import TeardownShown, teardown_json
 from supervisor.services.runs.pasting import NotebookCell, notebook_cell
@@ -231,7 +231,9 @@ async def list_costs(request: Request, query: parameters.ListParameters) -> Cost
 async def list_ledger(request: Request, query: parameters.LedgerParameters) -> Response:
     """List what the billed seconds and dollars were for, by run, group, owner or month: each in exactly one class."""
     services, where = services_of(request), query.run_filter(caller_of(request))
-    answer = await in_slow_thread(show_ledger, services.parts, services.queries, where, query.by, epoch(query.since))
+    answer = await in_slow_thread(
+        show_ledger, services.parts, services.queries, where, By(query.by), epoch(query.since)
+    )
     if query.format == "json" and "text/csv" not in request.headers.get("accept", ""):
         return json_response(answer, 200)
     saved_as = {"Content-Disposition": f"attachment; filename=ledger-by-{query.by}.csv", **SNIFFED}

@@ -34,7 +34,6 @@ from supervisor.ports.store import RunFilter
 from supervisor.services.logs.logs import Part
 from supervisor.services.reading.comparing import CURVES_MAX, RUNS_MAX, Wish
 from supervisor.services.reading.curves import POINTS_LEAST
-from supervisor.services.reading.ledger import By
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy accepts holds no more
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
@@ -229,7 +228,9 @@ class CompletionParameters(NoParameters):
 
 
 class LedgerParameters(NoParameters):
-    by: Annotated[By, Field(description="one row for each run, group, owner or month of UTC")] = By.RUN
+    by: Annotated[
+        Literal["run", "group", "owner", "month"], Field(description="one row for each; months are those of UTC")
+    ] = "run"
     since: Annotated[Moment | None, Field(description="the time since then; without it all of it")] = None
     group: RunId | None = None
     owner: Plain | None = None
