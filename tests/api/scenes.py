@@ -94,7 +94,7 @@ def submits(bed: Bed, ask: Asking) -> None:
     ask("GET", "/v1/cost")
     ask("GET", "/v1/cost?cursor=x")
     ask("GET", "/v1/ledger?by=owner")
-    ask("GET", "/v1/ledger?by=owner&format=csv")
+    ask.streamed("list_ledger", ask("GET", "/v1/ledger?by=owner&format=csv").text)
     ask("GET", "/v1/ledger?by=week")
     ask("GET", "/v1/completion")
     ask("GET", "/v1/completion?since=yesterday")

@@ -19,8 +19,8 @@ def rows(looking: Looking, path: str) -> list[str]:
 
 def test_rows_by_what_was_chosen(bed: Bed, looking: Looking) -> None:
     three_runs(bed)
-    assert rows(looking, "/ui/cost?by=group") == ["no group", "sweep"]
-    assert rows(looking, "/ui/cost?by=run&days=7") == ["c-1", "b-1", "a-1"]
+    assert rows(looking, "/ui/cost?by=group") == ["sweep", "no group"]
+    assert rows(looking, "/ui/cost?by=run&days=7") == ["b-1", "a-1", "c-1"]
     assert len(rows(looking, "/ui/cost?by=nonsense&days=-1")) == 1, "the months"
     page = looking.page("/ui/cost?by=run")
     assert page.one("a", href="/ui/runs/a-1").text == "a-1"

@@ -54,7 +54,9 @@ async def show(request: Request, api: Api) -> Response:
     by, days = by if by in BY else next(iter(BY)), days if days in DAYS else FIRST_DAYS
     query = [("by", by), *_since(request.app.state.now(), days)]
     ledger, completion = await api.together(api.get("/v1/ledger", query), api.get("/v1/completion", query[1:]))
-    rows: Sequence[Json] = ledger["rows"]
+    rows: list[Json] = ledger["rows"]
+    if by != "month":
+        rows.sort(key=lambda row: (-row["billed_usd"], -row["billed_s"]))
     shown = rows[:ROWS_MOST]
     return await rendering.page(
         request,
