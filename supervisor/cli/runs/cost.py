@@ -66,8 +66,8 @@ def _share(*uses: str) -> Callable[[Json], str]:
     """The share of the billed time in these classes."""
 
     def text(row: Json) -> str:
-        known = [row["seconds"][use] for use in uses if row["seconds"][use] is not None]
-        return DASH if not known or not row["billed_s"] else f"{100 * sum(known) / row['billed_s']:.0f} %"
+        values = [row["seconds"][use] for use in uses if row["seconds"][use] is not None]
+        return DASH if not values or not row["billed_s"] else f"{100 * sum(values) / row['billed_s']:.0f} %"
 
     return text
 

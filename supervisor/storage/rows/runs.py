@@ -269,10 +269,10 @@ def attempts_of(session: Session, key: int) -> list[Attempt]:
 def attempts_of_runs(session: Session, keys: Collection[int]) -> dict[int, list[Attempt]]:
     """In no order. A run without attempts is left out."""
     stored = session.run(ATTEMPTS_OF_RUNS, {"rows": json.dumps([[key] for key in keys])})
-    found: dict[int, list[Attempt]] = {}
+    attempts_of_key: dict[int, list[Attempt]] = {}
     for key, attempt in rows.readable(stored, lambda row: (row[0], rows.read_attempt(row[1])), "attempts"):
-        found.setdefault(key, []).append(attempt)
-    return found
+        attempts_of_key.setdefault(key, []).append(attempt)
+    return attempts_of_key
 
 
 def tries_of(session: Session, key: int) -> list[Try]:
