@@ -30,6 +30,7 @@ from supervisor.dashboard import live, public_api, rendering, session
 from supervisor.dashboard.live import Pages
 from supervisor.dashboard.pages import (
     alerts,
+    cost,
     docs,
     evidence,
     group,
@@ -82,6 +83,7 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     *((f"/runs/{{run_id}}/{action}", POST, run_change.do, "ui_run_change_sent") for action in run_change.ACTIONS),
     ("/groups/{group}", GET, group.show, "ui_group"),
     ("/compare", GET, group.compare, "ui_compare"),
+    ("/cost", GET, cost.show, "ui_cost"),
     ("/zones", GET, machines.zones, "ui_zones"),
     ("/providers", GET, providers.show, "ui_providers"),
     ("/machines", GET, machines.show, "ui_machines"),

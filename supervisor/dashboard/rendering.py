@@ -60,6 +60,7 @@ NAV = (
     ("/ui/runs", "Runs"),
     ("/ui/zones", "Zones"),
     ("/ui/machines", "Machines"),
+    ("/ui/cost", "Cost"),
     ("/ui/alerts", "Alerts"),
     ("/ui/system", "System"),
 )

@@ -95,6 +95,12 @@ class Attempt:
     off_usd_per_h: float | None = None  # of its machine's disks, while that is switched off
     # The last step of the attempt before it, if that one was preempted; None = it was not, or reported no step.
     preempted_at_step: int | None = None
+    finishing_at: float | None = None  # first beat in phase finishing or later
+    held_at: float | None = None  # since when its machine stays for a person, or by its run's rule; None = it leaves
+    beat_at: float | None = None  # its last beat; set at its end, as the three fields below
+    frozen_s: float = 0.0
+    frozen_at: float | None = None
+    saving_s: float | None = None
 
     @property
     def ref(self) -> MachineRef:
@@ -145,6 +151,9 @@ class Pulse:
     hang_at: float | None = None  # when a beat first reported the present hang; None = it does not hang
     hang_looks: int = 0  # beats that reported it, each a poll later than the one before
     drill: str = ""  # that of the newest beat, as text (contract/drill)
+    frozen_s: float = 0.0  # the agent cannot have run, by the numbers of its beats; at least so long
+    frozen_at: float | None = None  # when the last such time ended
+    saving_s: float | None = None  # in saves that are over; None = the training has named no phase of one
 
 
 PACE_MIN_S = 60.0

@@ -168,6 +168,33 @@ CAUSES: tuple[CauseRule, ...] = (
 )  # fmt: skip
 
 
+class Whose(StrEnum):
+    """Whose a missed end is."""
+
+    OURS = "ours"
+    USER = "user"
+    CLOUD = "cloud"
+
+
+# With these the run's own code could not have come to its end.
+OWN_CODE = frozenset({
+    C.USER_ERROR, C.GPU_OOM, C.HOST_OOM, C.DISK_FULL, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND, C.SETUP_FAILED,
+    C.RESUME_IGNORED,
+})  # fmt: skip
+# Limits and deeds of its user; a stalled or killed command is the user's until a verdict says otherwise.
+_OF_USER = frozenset({
+    C.DEADLINE, C.MAX_RUNTIME, C.BUDGET, C.MACHINE_DELETED, C.DEPENDENCY_FAILED, C.STALLED, C.KILLED,
+})  # fmt: skip
+_OURS = frozenset({C.RESULTS_UNVERIFIED, C.UNKNOWN, C.SUPERSEDED, C.CUT_OFF})
+
+
+def whose(cause: Cause) -> Whose:
+    """Whose an end with this cause is, where no verdict says more."""
+    if cause in OWN_CODE or cause in _OF_USER:
+        return Whose.USER
+    return Whose.OURS if cause in _OURS else Whose.CLOUD
+
+
 def rule_for(
     cause: Cause, newer_checkpoint: bool = False, retry_named: bool = False, also: Collection[str] = ()
 ) -> CauseRule:

@@ -137,6 +137,7 @@ class Money:
     all_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
     budget_from_usd: float = 0.0  # `cost_usd` when this generation began
     budget_warned_usd: float | None = None  # the cost at the last warning that most of a budget is spent
+    disks_usd: float = 0.0  # part of `cost_usd`: of the disks of switched-off machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +377,7 @@ def run_on_demand_usd(run: Run, now: float) -> float:
 
 
 def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
-    """Ended attempts whose machine is still billed, with the hours since the end; they are added to the row when the
-    machine stops. A machine may wait a day for a person's approval."""
+    """Ended attempts whose machine is still billed, with the hours since the end: added to the row when it stops."""
     billed = []
     for item in run.retiring:
         attempt, _ = attempt_of(run, item)

@@ -361,6 +361,9 @@ class Store(Protocol):
 
     def attempts(self, key: int) -> list[Attempt]: ...
 
+    def attempts_of(self, keys: Collection[int]) -> dict[int, list[Attempt]]:
+        """Of each of these runs, in no order; a run without attempts is left out. One query."""
+
     def tries(self, key: int) -> list[Try]: ...
 
     def events(

@@ -244,6 +244,9 @@ class SqlStore:
     def attempts(self, key: int) -> list[Attempt]:
         return self.database.read_one(runs.attempts_of, key)
 
+    def attempts_of(self, keys: Collection[int]) -> dict[int, list[Attempt]]:
+        return self.database.read(runs.attempts_of_runs, keys)
+
     def tries(self, key: int) -> list[Try]:
         return self.database.read_one(runs.tries_of, key)
 

@@ -68,6 +68,8 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/whoami",
         "/metrics",
         "/v1/cost",
+        "/v1/ledger",
+        "/v1/completion",
         "/v1/machines?all=true",
         "/v1/machines/kept",
         "/v1/bases",

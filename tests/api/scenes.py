@@ -93,6 +93,11 @@ def submits(bed: Bed, ask: Asking) -> None:
     ask("GET", "/v1/events?limit=0")
     ask("GET", "/v1/cost")
     ask("GET", "/v1/cost?cursor=x")
+    ask("GET", "/v1/ledger?by=owner")
+    ask.streamed("list_ledger", ask("GET", "/v1/ledger?by=owner&format=csv").text)
+    ask("GET", "/v1/ledger?by=week")
+    ask("GET", "/v1/completion")
+    ask("GET", "/v1/completion?since=yesterday")
 
 
 def ends(bed: Bed, ask: Asking) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 
 from tests.services.bed import Bed, Client
 from tests.services.test_cost import filled
+from tests.services.test_ledger import three_runs
 from tests.services.test_purge import RUN, over
 
 PURGE = f"/v1/runs/{RUN}/purge"
@@ -81,3 +85,15 @@ def test_an_interrupted_purge_forbids_a_resume_until_it_is_finished(bed: Bed, cl
     bed.objects.fail_writes = False
     assert client.post(PURGE, json={"confirm": RUN}).status_code == 200
     assert client.post(f"/v1/runs/{RUN}/resume", json={}).status_code == 202
+
+
+def test_a_table_for_a_spreadsheet(bed: Bed, client: Client) -> None:
+    three_runs(bed)
+    answer = client.get("/v1/ledger?by=group", headers={"Accept": "text/csv"})
+    assert answer.headers["content-disposition"] == "attachment; filename=ledger-by-group.csv"
+    lines = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [line["group"] for line in lines] == ["", "sweep"]
+    assert float(lines[1]["productive_s"]) == 280
+    assert lines[1]["save_s"] == "", "not measured is not 0"
+    assert client.get("/v1/ledger?by=group&format=csv").text == answer.text
+    assert client.get("/v1/ledger?by=week").json()["code"] == "INVALID_REQUEST"

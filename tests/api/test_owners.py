@@ -9,7 +9,9 @@ import httpx
 import pytest
 
 from supervisor.domain.callers import NO_OWNER, Caller, Scope
+from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.status import Status
 from tests.services.bed import Bed, Client
 
 MEMBER = frozenset({Scope.READ, Scope.WRITE})
@@ -66,6 +68,24 @@ def test_counts_and_cost_per_hour_are_of_the_callers_own_runs(house: Client, any
     assert (mine["counts"], mine["usd_per_h"]) == ({"pending": 1}, 0.0)
     assert (all_of_them["counts"], all_of_them["usd_per_h"]) == ({"pending": 2, "running": 1}, 0.1)
     assert told(house, "ann", "/v1/runs", owner="bob")["summary"]["counts"] == {}
+
+
+def test_a_ledger_and_a_completion_ratio_are_of_the_callers_own_runs(house: Client, any_bed: Bed) -> None:
+    any_bed.clock.advance(10.0)
+    for run_id, cause in (("a-1", Cause.BUDGET), ("b-1", Cause.BUDGET)):
+        any_bed.end(run_id, Status.FAILED, cause=cause)
+
+    def names(who: str, **params: Any) -> list[str]:
+        return [row["name"] for row in told(house, who, "/v1/ledger", **params)["rows"]]
+
+    assert names("ann") == names("ann", owner="ann") == ["a-1"]
+    assert names("ann", owner="bob") == names("ann", run_id="b-1") == []
+    assert names("ann", by="owner") == ["ann"]
+    assert names("ops", by="owner") == ["ann", "bob"]
+    assert names("ops", run_id="b-1") == ["b-1"]
+    assert [miss["run_id"] for miss in told(house, "ann", "/v1/completion")["misses"]] == ["a-1"]
+    assert told(house, "ops", "/v1/completion")["user"] == 2
+    assert "b-1" not in ask(house, "ann", "GET", "/v1/ledger?format=csv").text
 
 
 def test_only_own_runs_are_compared(house: Client) -> None:

@@ -125,6 +125,7 @@ class House:
         of_run += ["/teardown", "/diagnosis", "/metrics", f"/commands/{COMMAND}", f"/commands/{COMMAND}/files"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
+            "/v1/ledger", "/v1/ledger?by=owner&format=csv", "/v1/completion",
             "/v1/machines?all=true", "/v1/machines/kept", "/v1/bases", "/v1/gpus", "/v1/prices", "/v1/zones",
             "/v1/tokens", "/v1/runs?page_size=1000", "/v1/door/agent.pyz",
             "/v1/providers", "/v1/incidents", f"/v1/compare?run_id={self.mine}&run_id={self.theirs}",

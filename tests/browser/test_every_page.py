@@ -49,6 +49,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     ),
     "ui_group": ("/ui/groups/resnet-lr", "/ui/groups/resnet-lr?sort=-metric.accuracy"),
     "ui_compare": ("/ui/compare?group=resnet-lr", "/ui/compare"),
+    "ui_cost": ("/ui/cost", "/ui/cost?by=run&days="),
     "ui_zones": ("/ui/zones",),
     "ui_providers": ("/ui/providers",),
     "ui_machines": ("/ui/machines",),

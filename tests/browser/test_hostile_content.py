@@ -60,6 +60,7 @@ PAGES = {
     "/ui/many/stop?run_id=hostile": "",
     "/ui/machines": "",
     "/ui/zones": "",
+    "/ui/cost?by=run&days=": "",
     "/ui/providers": "",
     "/ui/alerts": IMAGE,
     "/ui/alerts/{webhook}": IMAGE,

@@ -150,3 +150,36 @@ def test_an_answer_lost_before_it_began_is_an_error(api, spot) -> None:
     serve_run(api, a_run(status="stopped"))
     api.responses[("POST", PURGE)] = (200, None)
     assert spot("purge", "digits-7", "--confirm", "digits-7").code == 7
+
+
+USES = ("scheduling", "boot", "pull", "restore", "productive", "save", "frozen", "lost", "finishing", "idle_kept")
+
+
+def a_ledger_row(name, **changes):
+    seconds = dict.fromkeys(USES, 0.0) | {"boot": 360.0, "productive": 3000.0, "save": None, "lost": 240.0}
+    row = {"name": name, "runs": 2, "attempts": 3, "seconds": seconds, "usd": {}, "billed_s": 3600.0}
+    row |= {"billed_usd": 2.0, "disks_usd": 0.0, "lower_bound": False, "goodput": 0.8333, "ettr_start": 0.8}
+    return row | {"ettr_submit": 0.7, "usd_per_productive_h": 2.4} | changes
+
+
+def test_what_the_billed_time_was_for(api, spot) -> None:
+    rows = [a_ledger_row("sweep"), a_ledger_row(None, lower_bound=True, usd_per_productive_h=None)]
+    api.respond("GET", "/v1/ledger", {"by": "group", "rows": rows, "total": a_ledger_row(None), "complete": False})
+    ended = spot("cost", "--by", "group", "--since", "30d", "--owner", "ann")
+    query = api.requests[0].query
+    assert (query["by"], query["owner"], "group" in query) == (["group"], ["ann"], False)
+    assert query["since"][0].endswith("Z")
+    lines = [squeezed(line) for line in ended.lines]
+    assert lines[1] == f"sweep 2 1.0 $2.00 83 % 10 % {DASH} 7 % 0 % 0 % 70 % $2.40", "what is unknown is never 0"
+    assert lines[2].startswith(f"{DASH} 2 1.0 ≥ $2.00")
+    assert lines[3].startswith("total 2 1.0")
+    assert "older" in ended.err
+
+
+def test_a_ledger_as_csv_and_its_refused_filters(api, spot) -> None:
+    api.respond("GET", "/v1/ledger", b"month,runs\r\n2026-11,3\r\n")
+    ended = spot("cost", "digits-7", "--by", "month", "--csv")
+    assert ended.lines == ["month,runs", "2026-11,3"]
+    assert api.requests[0].query == {"by": ["month"], "format": ["csv"], "run_id": ["digits-7"]}
+    assert "--csv needs --by" in spot("cost", "--csv").err
+    assert "only --group" in spot("cost", "--by", "run", "-s", "running").err

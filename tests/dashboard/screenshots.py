@@ -59,6 +59,8 @@ SHOTS = (
     Shot("spec", "/ui/runs/llm-a/spec"),
     Shot("group", "/ui/groups/resnet-lr", tall=900, sweep=True),
     Shot("compare", "/ui/compare?group=resnet-lr&metric=loss&metric=accuracy", tall=1100, sweep=True),
+    Shot("cost", "/ui/cost?by=group&days=", tall=1100),
+    Shot("cost-narrow", "/ui/cost?by=run&days=", NARROW, tall=1000),
     Shot("zones", "/ui/zones", tall=1000),
     Shot("providers", "/ui/providers", tall=1000),
     Shot("machines", "/ui/machines", tall=1000),

@@ -118,6 +118,7 @@ def play(path: Path, folder: Path) -> None:
         twice = announced_twice(stage)
         if twice:
             raise AssertionError(f"{path.name}: {twice}\n{history(stage)}")
+        stage.check_ledgers()
     finally:
         stage.close()
 

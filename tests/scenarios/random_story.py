@@ -151,6 +151,7 @@ def _all_complete(stage: Stage) -> None:
     assert all(run.settled and run.status == Status.COMPLETED for run in runs), "; ".join(map(_end, runs))
     assert not stage.machines(), f"machines are left: {[machine.name for machine in stage.machines()]}"
     assert not stage.faults.seen, f"errors: {stage.faults.seen}"
+    stage.check_ledgers()
 
 
 def _end(run: Run) -> str:

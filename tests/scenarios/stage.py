@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from supervisor.domain import ledger
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Run
+from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import Lease, RunFilter, StoreDown
@@ -307,6 +308,18 @@ class Stage:
         ours = (m for m in self.provider.machines_now() if m.supervisor_id == self.rows.supervisor_id)
         costs = (machine for machine in ours if machine.state is not MachineState.ASKED)
         return [machine for machine in costs if run_id in (None, machine.run_id)]
+
+    def check_ledgers(self) -> None:
+        """The ledger closes: the classes of each run's seconds, at their prices, are what the run has cost by the sums
+        that the loop keeps, to 0.1 %."""
+        now = self.own_clock.now()
+        for run in self.all_rows(RunFilter()):
+            entries = ledger.entries_of(run, self._database.attempts(run.key), now)
+            sums = ledger.ledger_of(run, self._database.attempts(run.key), now)
+            cost_usd = run_cost_usd(run, now)
+            if abs(sums.billed_usd - cost_usd) > 0.001 * cost_usd + 1e-9:
+                text = "\n".join(f"  {span}" for entry in entries for span in entry.spans)
+                raise AssertionError(f"{run.run_id}: ${sums.billed_usd} in its ledger, ${cost_usd} on its bill\n{text}")
 
     def _watch_machines(self) -> None:
         """Invariant 3: no run has two running machines for longer than its overlap. No group exceeds its limit."""

@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from supervisor.api.shapes import bodies, parameters
 from supervisor.api.shapes.parameters import epoch
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
-from supervisor.api.wire.responses import json_response, kept_response, key_of, run_unless_known
+from supervisor.api.wire.responses import SNIFFED, json_response, kept_response, key_of, run_unless_known
 from supervisor.api.wire.route import KEYED, SPEC, Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest
@@ -29,6 +29,7 @@ from supervisor.services.reading.console import ConsoleText, MachineLogin, machi
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
 from supervisor.services.reading.diagnosis import Diagnosis
 from supervisor.services.reading.evidence import Evidence, RunFacts
+from supervisor.services.reading.ledger import By, Completion, LedgerList, csv_text, show_completion, show_ledger
 from supervisor.services.reading.queries import RunList, ShownRun
 from supervisor.services.reading.teardown import TeardownShown, teardown_json
 from supervisor.services.runs.pasting import NotebookCell, notebook_cell
@@ -224,6 +225,26 @@ async def list_costs(request: Request, query: parameters.ListParameters) -> Cost
     return await in_slow_thread(
         cost_page, parts, queries, where, page_size=query.page_size, cursor=query.cursor, with_code=caller.admin
     )
+
+
+@routes.on("GET /v1/ledger", Scope.READ, {200: LedgerList}, media={200: ("text/csv",)}, sends=("Content-Disposition",))
+async def list_ledger(request: Request, query: parameters.LedgerParameters) -> Response:
+    """List what the billed seconds and dollars were for, by run, group, owner or month: each in exactly one class."""
+    services, where = services_of(request), query.run_filter(caller_of(request))
+    answer = await in_slow_thread(
+        show_ledger, services.parts, services.queries, where, By(query.by), epoch(query.since)
+    )
+    if query.format == "json" and "text/csv" not in request.headers.get("accept", ""):
+        return json_response(answer, 200)
+    saved_as = {"Content-Disposition": f"attachment; filename=ledger-by-{query.by}.csv", **SNIFFED}
+    return Response(csv_text(answer), 200, saved_as, "text/csv; charset=utf-8")
+
+
+@routes.on("GET /v1/completion", Scope.READ)
+async def show_completion_ratio(request: Request, query: parameters.CompletionParameters) -> Completion:
+    """Show how many runs have reached their own end, of those whose own code could; with the cause of each miss."""
+    services, where = services_of(request), query.run_filter(caller_of(request))
+    return await in_slow_thread(show_completion, services.parts, where, epoch(query.since))
 
 
 @routes.on("GET /v1/runs/{run_id}/cost", Scope.READ, refuses="RUN_NOT_FOUND")

@@ -215,6 +215,35 @@ class MetricParameters(NoParameters):
     ] = "json"
 
 
+class CompletionParameters(NoParameters):
+    since: Annotated[Moment | None, Field(description="runs that ended since then; without it of the last 30 days")] = (
+        None
+    )
+    group: RunId | None = None
+    owner: Plain | None = None
+
+    def run_filter(self, caller: Caller) -> RunFilter:
+        """Of the runs that the caller may see."""
+        return RunFilter(group=self.group, owner=caller.visible_owner(self.owner))
+
+
+class LedgerParameters(NoParameters):
+    by: Annotated[
+        Literal["run", "group", "owner", "month"], Field(description="one row for each; months are those of UTC")
+    ] = "run"
+    since: Annotated[Moment | None, Field(description="the time since then; without it all of it")] = None
+    group: RunId | None = None
+    owner: Plain | None = None
+    run_id: Annotated[list[RunId], Field(max_length=NAMED_MAX, description="these runs only")] = []
+    format: Annotated[
+        Literal["json", "csv"], Field(description="`csv`: one line for each row, as `Accept: text/csv` does")
+    ] = "json"
+
+    def run_filter(self, caller: Caller) -> RunFilter:
+        """Of the runs that the caller may see."""
+        return RunFilter(group=self.group, owner=caller.visible_owner(self.owner), run_ids=tuple(self.run_id))
+
+
 class CompareParameters(NoParameters):
     """The runs that are named, or those of a group; without `metric` only the curve of the metric `by`."""
 

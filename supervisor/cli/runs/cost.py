@@ -62,21 +62,78 @@ ATTEMPTS = Table(
 )
 
 
+def _share(*uses: str) -> Callable[[Json], str]:
+    """The share of the billed time in these classes."""
+
+    def text(row: Json) -> str:
+        values = [row["seconds"][use] for use in uses if row["seconds"][use] is not None]
+        return DASH if not values or not row["billed_s"] else f"{100 * sum(values) / row['billed_s']:.0f} %"
+
+    return text
+
+
+def _percent(name: str) -> Callable[[Json], str]:
+    return lambda row: DASH if row[name] is None else f"{100 * row[name]:.0f} %"
+
+
+def _billed(row: Json) -> str:
+    return f"{'≥ ' if row['lower_bound'] else ''}{money(row['billed_usd'])}"
+
+
+LEDGER = Table(
+    "name",
+    {
+        "NAME": lambda row: safe(row["name"] or DASH),
+        "RUNS": lambda row: str(row["runs"]),
+        "HOURS": lambda row: f"{row['billed_s'] / 3600:.1f}",
+        "COST": _billed,
+        "GOODPUT": _percent("goodput"),
+        "START": _share("boot", "pull", "restore"),
+        "SAVE": _share("save"),
+        "LOST": _share("lost", "frozen"),
+        "END": _share("finishing"),
+        "IDLE": _share("idle_kept"),
+        "ETTR": _percent("ettr_submit"),
+        "$/GOOD H": lambda row: money(row["usd_per_productive_h"]),
+    },
+    spare=("END", "SAVE", "ETTR", "RUNS", "IDLE"),
+)
+
+
 @click.command()
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @run_filters
+@click.option(
+    "--by", type=click.Choice(["run", "group", "owner", "month"]), help="What the billed time was for, by this."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="With --by: as CSV, with seconds and dollars of each class.")
 @limit_option
 @output_options
 @click.pass_context
 def cost(
-    ctx: click.Context, /, *, client: Client, form: str, run_ids: tuple[str, ...], limit: int, query: Json
+    ctx: click.Context,
+    /,
+    *,
+    client: Client,
+    form: str,
+    run_ids: tuple[str, ...],
+    limit: int,
+    query: Json,
+    by: str | None,
+    as_csv: bool,
 ) -> None:
     """Show what runs have cost so far, what on-demand machines would have cost, and what their files cost a month.
 
-    One RUN is shown attempt by attempt; without RUN the newest runs are listed.
+    One RUN is shown attempt by attempt; without RUN the newest runs are listed. With --by each billed second is in one
+    class: productive, saving, lost, and so on; --since then counts the time since so long ago.
     """
     for run_id in run_ids:
         not_empty(ctx, ctx.command.params[0], run_id)
+    if by is not None:
+        _show_ledger(client, form, by, _ledger_query(query, run_ids), as_csv=as_csv)
+        return
+    if as_csv:
+        raise click.UsageError("--csv needs --by, such as --by month.")
     if len(run_ids) == 1:
         _show_run(client, form, run_ids[0])
         return
@@ -93,6 +150,30 @@ def cost(
         return
     output.show(COSTS.lines([*costs, _total(costs)] if len(costs) > 1 else costs))
     output.show(output.paragraph(_foot(costs, code), "  "))
+
+
+def _ledger_query(query: Json, run_ids: tuple[str, ...]) -> Json:
+    since, group, owner = (query[name] for name in ("created_after", "group", "owner"))
+    if any(value for name, value in query.items() if name not in ("created_after", "group", "owner")):
+        raise click.UsageError("With --by only --group, --owner, --since and names of runs choose what is counted.")
+    return {"since": since, "group": group, "owner": owner, "run_id": list(run_ids) or None}
+
+
+def _show_ledger(client: Client, form: str, by: str, query: Json, *, as_csv: bool) -> None:
+    if as_csv:
+        response = client.send("GET", "/v1/ledger", {"by": by, "format": "csv", **query})
+        output.show_log(response.body.decode().replace("\r\n", "\n"))
+        return
+    answer = client.get("/v1/ledger", by=by, **query)
+    rows: list[Json] = answer["rows"]
+    if output.emit(answer, rows, form, LEDGER.key):
+        return
+    if not rows:
+        output.note("Nothing was billed, and no run waits.")
+        return
+    output.show(LEDGER.lines([*rows, {**answer["total"], "name": "total"}] if len(rows) > 1 else rows))
+    if not answer["complete"]:
+        output.note("There are more runs, which are older.")
 
 
 def _total(costs: list[Json]) -> Json:

@@ -27,8 +27,8 @@ async def alert_test(request: Request, api: Api) -> Response:
 
 
 async def _page(request: Request, api: Api, examined: bool, query: Query) -> Response:
-    meta, loop, ready, caller = await api.together(
-        api.get("/v1/meta"), api.get("/v1/loop"), _readiness(api), api.get("/v1/whoami")
+    meta, loop, ready, caller, completion = await api.together(
+        api.get("/v1/meta"), api.get("/v1/loop"), _readiness(api), api.get("/v1/whoami"), _completion(api)
     )
     report = await api.get("/v1/doctor", query) if examined else None
     checks: list[Json] = [] if report is None else report["checks"]
@@ -39,6 +39,7 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
         meta=meta,
         loop=loop,
         ready=ready,
+        completion=completion,
         caller=caller,
         admin="admin" in caller["scopes"],
         report=report,
@@ -57,6 +58,17 @@ async def _readiness(api: Api) -> Json:
         if "checks" not in refusal.problem:
             raise
         return refusal.problem
+    return answer
+
+
+async def _completion(api: Api) -> Json | None:
+    """None: the database cannot be read now, which the readiness says."""
+    try:
+        answer: Json = await api.get("/v1/completion")
+    except Refused as refusal:
+        if refusal.status < 500:
+            raise
+        return None
     return answer
 
 

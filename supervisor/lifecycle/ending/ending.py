@@ -186,6 +186,10 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         progress_at=last.progress_at if last else None,
         kept_at=last.checkpoint_at if last else None,
         stalled_s=last.stalled_s if last else 0.0,
+        beat_at=last.beat_at if last else None,
+        frozen_s=last.frozen_s if last else 0.0,
+        frozen_at=last.frozen_at if last else None,
+        saving_s=last.saving_s if last else None,
         exit=end.exit,
         readings=end.readings,
         verdict=end.verdict,
@@ -231,7 +235,7 @@ def keep_machine(run: Run, setting: str, now: float) -> Run:
         replace(item, until=until, note="kept") if item.launch_id == run.attempt.launch_id else item
         for item in run.retiring
     )
-    return replace(run, retiring=kept, kept_until=until)
+    return replace(run, attempt=replace(run.attempt, held_at=now), retiring=kept, kept_until=until)
 
 
 def _has_newer_checkpoint(run: Run) -> bool:

@@ -186,8 +186,9 @@ def without_kept(run: Run, kept: Kept, now: float) -> Run:
 def with_disks_billed(run: Run, kept: Kept, now: float) -> Run:
     """The run with the cost of these disks until now among its past costs."""
     is_priced = kept.off_at is None or kept.usd_per_h is not None
-    cost_usd = run.money.cost_usd + kept.disks_usd(now)
-    return replace(run, money=replace(run.money, cost_usd=cost_usd, all_known=run.money.all_known and is_priced))
+    money, more_usd = run.money, kept.disks_usd(now)
+    money = replace(money, cost_usd=money.cost_usd + more_usd, disks_usd=money.disks_usd + more_usd)
+    return replace(run, money=replace(money, all_known=money.all_known and is_priced))
 
 
 def is_settled(run: Run) -> bool:

@@ -22,6 +22,7 @@ from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, odd_text
 SAME_POLL = 0.8
 # Several processes write rows, and stores report ages in whole seconds or worse: less than this is no wrong clock.
 TOLERANCE_S = 60.0
+_TRAINS = (heartbeat.TRAINING, heartbeat.CHECKPOINT, heartbeat.EVALUATION)
 UNOPENED = "checkpoint.opened"  # the note of a command that started over; its figure is 0
 
 
@@ -39,14 +40,17 @@ def with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
         return run
     beat, pulse, timed = beat_of(obs.beat, attempt.launch_id), run.pulse, identified(attempt, obs)
     if beat is not None:
-        pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+        pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s, world.knobs.beat_store_s)
         timed = _with_times(timed, beat.value, now)
         timed = with_agent_clock(timed, run.pulse, pulse, run.policy.stall.boot_timeout_s)
     return run if pulse is run.pulse and timed is attempt else with_pulse(run, pulse, timed)
 
 
-def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: float) -> Pulse:
-    """The pulse after this beat; the same object when the beat is not newer than the pulse."""
+def follow(
+    pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: float, beat_store_s: float = 60.0
+) -> Pulse:
+    """The pulse after this beat; the same object when the beat is not newer than the pulse. `beat_store_s`: an agent
+    that runs makes a beat in that time at the latest."""
     beat = seen.value
     if pulse is None or pulse.launch_id != beat.launch_id:
         pulse = Pulse(launch_id=beat.launch_id, phase=beat.phase, phase_since=now)
@@ -63,6 +67,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
     elif first_at is not None and not 0 <= now - counted_at < SAME_POLL * poll_interval_s:
         polls, counted_at = polls + 1, now
     hang_at, hang_looks = _looked_at_hang(pulse, beat, now, poll_interval_s)
+    frozen_s = _frozen_s(pulse, beat, now - seen.age_s, beat_store_s)
     return Pulse(
         launch_id=beat.launch_id,
         sequence=beat.sequence,
@@ -91,7 +96,30 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         hang_at=hang_at,
         hang_looks=hang_looks,
         drill=beat.drill,
+        frozen_s=pulse.frozen_s + frozen_s,
+        frozen_at=now if frozen_s else pulse.frozen_at,
+        saving_s=_saving_s(pulse, beat, now),
     )
+
+
+def _frozen_s(before: Pulse, beat: Beat, beat_at: float, beat_store_s: float) -> float:
+    """How long the agent cannot have run since the beat before: so many beats stand for a shorter time. That the
+    supervisor was away leaves no such gap: the agent made its beats. A step of a clock is none either."""
+    made = beat.sequence - before.sequence
+    if before.phase not in _TRAINS or made >= BEATS_OF_A_START:
+        return 0.0
+    gap_s = beat_at - before.beat_at
+    if beat.up_s is not None and before.up_s is not None:
+        gap_s = beat.up_s - before.up_s
+    still_s = gap_s - made * beat_store_s
+    return still_s if still_s > TOLERANCE_S else 0.0
+
+
+def _saving_s(before: Pulse, beat: Beat, now: float) -> float | None:
+    """With the save that is over, if one is."""
+    if before.phase != heartbeat.CHECKPOINT or beat.phase == heartbeat.CHECKPOINT:
+        return before.saving_s
+    return (before.saving_s or 0.0) + max(0.0, now - before.phase_since)
 
 
 def _looked_at_hang(pulse: Pulse, beat: Beat, now: float, poll_interval_s: float) -> tuple[float | None, int]:
@@ -208,6 +236,8 @@ def _with_times(attempt: Attempt, beat: Beat, now: float) -> Attempt:
         attempt = replace(attempt, running_at=now)
     if attempt.training_at is None and beat.phase not in (heartbeat.SETUP, heartbeat.RESTORE):
         attempt = replace(attempt, training_at=now, step_from=beat.resumed_from)
+    if attempt.finishing_at is None and beat.phase in (heartbeat.FINISHING, heartbeat.FINISHED):
+        attempt = replace(attempt, finishing_at=now)
     return attempt
 
 

@@ -19,7 +19,9 @@ from supervisor.wording.sessions import WEEK_S
 
 _STARTS = ("status_since", "down_since")
 _STARTS_IN_GROUPS = {"waiting": ("since",), "person": ("since", "reminded_at")}
-_ATTEMPT_STARTS = ("requested_at", "started_at", "up_at", "running_at", "training_at", "pull_at", "pulled_at")
+_ATTEMPT_STARTS = (
+    "requested_at", "started_at", "up_at", "running_at", "training_at", "pull_at", "pulled_at", "finishing_at",
+)  # fmt: skip
 
 
 def righted(run: Run, world: World, now: float) -> Run:

@@ -59,7 +59,13 @@ def hold_or_complete(run: Run, world: World, now: float) -> Decision:
     note = "awaiting a pull of the results" if run.awaits_pull else "awaiting approval"
     until = now + world.knobs.ask_limit_s
     held = tuple(replace(item, note=note, until=until) if item.bill is None else item for item in run.retiring)
-    return Decision(moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), again=True)
+    return Decision(moved(_held(replace(run, retiring=held), now), Status.AWAITING_TEARDOWN, now), again=True)
+
+
+def _held(run: Run, now: float) -> Run:
+    """Its last machine stays for a person from now on."""
+    attempt = run.attempt
+    return run if attempt is None else replace(run, attempt=replace(attempt, held_at=now))
 
 
 def _with_new_bill(run: Run, world: World, now: float) -> Run:

@@ -206,6 +206,10 @@ class Queries:
         attempts, tries = parts.store.attempts(run.key), parts.store.tries(run.key)
         return attempts_json(run, attempts, tries, parts.clock.now(), parts.gpu)
 
+    def with_beat(self, run: Run) -> Run:
+        """The run with its last beat."""
+        return self._fresh(run)
+
     def _fresh(self, run: Run) -> Run:
         if run.live_attempt is None:
             return run

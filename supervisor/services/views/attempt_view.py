@@ -19,13 +19,12 @@ from typing_extensions import TypedDict
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Attempt, Try, kept_step
-from supervisor.domain.causes import Cause
+from supervisor.domain.ledger import lost_s, steps_lost, waits_since
 from supervisor.domain.run import Run, attempt_cost_usd
 from supervisor.domain.status import PLACING, Status
 from supervisor.services.views import formats
 from supervisor.services.views.formats import usd
 from supervisor.services.views.run_view import CAUSE, CauseWord, GpuOf, PlacementJson, not_known, placement_json
-from supervisor.wording.forecast import live_pulse, stalling
 
 TRIES_SHOWN = 50  # failed tries of one attempt: the newest
 WAITING, PROVISIONING, BOOT, PULL = "waiting", "provisioning", "boot", "pull"
@@ -166,8 +165,8 @@ def _attempt(
     now: float,
     gpu_of: GpuOf,
 ) -> AttemptShown:
-    steps_lost = _steps_lost(run, attempt, after)
-    stretches = _of_attempt(run, attempt, _waits_since(run, attempt, before), steps_lost, now)
+    lost = steps_lost(run, attempt, after)
+    stretches = _of_attempt(run, attempt, waits_since(run, attempt, before), lost, now)
     return {
         "number": attempt.number,
         "generation": attempt.generation,
@@ -186,7 +185,7 @@ def _attempt(
         "step_from": attempt.step_from,
         "step_last": _step_last(run, attempt),
         "step_kept": kept_step(attempt, after),
-        "steps_lost": steps_lost,
+        "steps_lost": lost,
         "cost_usd": usd(attempt_cost_usd(attempt, now)),
         "price_usd_per_h": usd(attempt.price_usd_per_h),
         "exit": None if attempt.exit is None else _exit(attempt.exit),
@@ -236,29 +235,10 @@ def _step_last(run: Run, attempt: Attempt) -> int | None:
     return attempt.step_last
 
 
-def _steps_lost(run: Run, attempt: Attempt, after: Attempt | None) -> int | None:
-    """Last reported step minus the step that the next attempt resumed from. None = not known (yet)."""
-    if attempt.ended_at is None or attempt.step_last is None:
-        return None
-    if after is None:
-        return 0 if attempt.cause == Cause.FINISHED else None
-    if after.training_at is None or _starts_over(run, attempt, after):
-        return None
-    return max(0, attempt.step_last - (after.step_from or 0))
-
-
-def _starts_over(run: Run, attempt: Attempt, after: Attempt) -> bool:
-    """True when a person requested a start from nothing, which is no loss. The rows of earlier generations do not say
-    so; there, every start from nothing counts as requested."""
-    if after.generation == attempt.generation:
-        return False
-    return run.rerun if after.generation == run.generation else after.step_from is None
-
-
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def _of_attempt(run: Run, attempt: Attempt, waits_since: float, steps_lost: int | None, now: float) -> list[Stretch]:
+def _of_attempt(run: Run, attempt: Attempt, since: float, lost: int | None, now: float) -> list[Stretch]:
     """Of a live attempt until `now`."""
     end = now if attempt.ended_at is None else attempt.ended_at
     training = end if attempt.training_at is None else min(attempt.training_at, end)
@@ -272,10 +252,10 @@ def _of_attempt(run: Run, attempt: Attempt, waits_since: float, steps_lost: int 
         (PROVISIONING, attempt.started_at),
         *boot,
         (RESTORE, training),
-        (TRAINING, end - _lost_s(run, attempt, steps_lost, training, end)),
+        (TRAINING, end - lost_s(run, attempt, lost, training, end)),
         (LOST, end),
     ]
-    return _stretches(min(waits_since, attempt.started_at), borders)
+    return _stretches(min(since, attempt.started_at), borders)
 
 
 def _stretches(since: float, borders: Sequence[tuple[str, float]]) -> list[Stretch]:
@@ -302,41 +282,3 @@ def _phase_s(stretches: Sequence[Stretch]) -> PhaseSeconds:
         name = PARTS.get(phase, phase)
         sums[name] = round(sums[name] + until - since, 3)  # type: ignore[literal-required]
     return sums
-
-
-def _waits_since(run: Run, attempt: Attempt, before: Attempt | None) -> float:
-    if before is None:
-        return run.created_at
-    if before.generation == attempt.generation and before.ended_at is not None:
-        return before.ended_at
-    # Of an earlier generation only the request is on record.
-    return run.generation_at if attempt.generation == run.generation else attempt.requested_at
-
-
-def _lost_s(run: Run, attempt: Attempt, steps_lost: int | None, training: float, end: float) -> float:
-    """How much of the training, which ran from `training` to `end`, did not count. `steps_lost`: None = not known
-    yet."""
-    trained_s = max(0.0, end - training)
-    live = live_pulse(run) if attempt.ended_at is None else None
-    if attempt.ended_at is None:
-        progress_at = None if live is None else live.progress_at
-        kept_at, stalled_s = (None, 0.0) if live is None else (live.checkpoint_at, live.stalled_s)
-        lost_all = live is not None and stalling(run)  # its restart goes back to the newest checkpoint
-    else:
-        progress_at, kept_at, stalled_s = attempt.progress_at, attempt.kept_at, attempt.stalled_s
-        unsaved = (attempt.step_kept or 0) < (attempt.step_last or 0)
-        lost_all = steps_lost > 0 if steps_lost is not None else unsaved and attempt.cause != Cause.FINISHED
-    if progress_at is None:  # no steps, or a row that is older than these times
-        return trained_s * _share(steps_lost, attempt)
-    tail_s = 0.0
-    if lost_all:
-        tail_s = end - max(training, training if kept_at is None else kept_at)
-    elif attempt.cause == Cause.STALLED:
-        tail_s = end - max(training, progress_at)
-    return min(trained_s, stalled_s + max(0.0, tail_s))
-
-
-def _share(steps_lost: int | None, attempt: Attempt) -> float:
-    """Which part of the attempt's steps was lost, 0 to 1."""
-    steps = (attempt.step_last or 0) - (attempt.step_from or 0)
-    return min(1.0, steps_lost / steps) if steps_lost and steps > 0 else 0.0

@@ -145,6 +145,11 @@ UPSERT_ATTEMPTS, UPSERT_TRIES = Statement(_upsert_attempts), Statement(_upsert_t
 ATTEMPTS = Statement(
     sa.select(attempts.c.number, attempts.c.doc).where(attempts.c.run == bindparam("run")).order_by(attempts.c.number)
 )
+ATTEMPTS_OF_RUNS = Statement(
+    lambda dialect: sa.select(attempts.c.run, attempts.c.doc).join(
+        wanted := incoming(dialect, runs.c.key), wanted.c.key == attempts.c.run
+    )
+)
 TRIES = Statement(
     sa.select(tries.c.launch_id, tries.c.doc, tries.c.nonce_hash)
     .where(tries.c.run == bindparam("run"))
@@ -259,6 +264,15 @@ def spec_of(session: Session, key: int) -> dict[str, Any]:
 def attempts_of(session: Session, key: int) -> list[Attempt]:
     stored = session.run(ATTEMPTS, {"run": key})
     return rows.readable(stored, lambda row: rows.read_attempt(row[1]), f"attempts of run {key}")
+
+
+def attempts_of_runs(session: Session, keys: Collection[int]) -> dict[int, list[Attempt]]:
+    """In no order. A run without attempts is left out."""
+    stored = session.run(ATTEMPTS_OF_RUNS, {"rows": json.dumps([[key] for key in keys])})
+    attempts_of_key: dict[int, list[Attempt]] = {}
+    for key, attempt in rows.readable(stored, lambda row: (row[0], rows.read_attempt(row[1])), "attempts"):
+        attempts_of_key.setdefault(key, []).append(attempt)
+    return attempts_of_key
 
 
 def tries_of(session: Session, key: int) -> list[Try]:
