@@ -1,0 +1,305 @@
+"""What a run will cost and when it ends: thousands of simulated courses of this very run, under the rule that places it.
+
+A future goes from event to event, not from tick to tick: a machine is obtained, trains, is lost, a zone has machines
+again, slack runs out. At each event the rule is asked as the supervisor asks it. The lifetime of a machine comes from
+the hazard at its age, so a machine that is old already is likely to stay. Chance is passed in (numbers between 0 and 1),
+so equal seeds give equal figures.
+
+What a future leaves out: queues of the platform, minimum times of a bill, and the time in which results are verified.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import cos, exp, inf, log, pi, sqrt
+
+from supervisor.lifecycle.rungs.rule import Choice, Rung, Situation, choose
+
+Draw = Callable[[], float]  # uniform between 0 and 1, without 1
+Rule = Callable[[Situation], Choice]
+Hazard = Callable[[float], float]  # age of a machine in seconds -> losses per second
+
+FUTURES, LEAST_FUTURES = 10_000, 1000
+EVENTS_MOST = 220_000  # of all futures together: with more, fewer futures are simulated
+FUTURE_EVENTS_MOST = 2000
+HORIZON_S = 365 * 86_400.0
+HOUR_S = 3600.0
+WORST_SIGMAS = 2.0
+AGES_S = (0.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10_800.0, 14_400.0, 21_600.0, 28_800.0, 43_200.0, 86_400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure that is not known exactly. `sigma`: the standard deviation of its logarithm; 0 = exact."""
+
+    p50: float
+    sigma: float = 0.0
+
+    @property
+    def worst(self) -> float:
+        return self.p50 * exp(WORST_SIGMAS * self.sigma)
+
+    def value(self, draw: Draw) -> float:
+        if not self.sigma:
+            return self.p50
+        return self.p50 * exp(self.sigma * sqrt(-2.0 * log(1.0 - draw())) * cos(2.0 * pi * draw()))
+
+
+class Lifetimes:
+    """How long machines live, by a hazard that is constant between the ages of AGES_S."""
+
+    def __init__(self, hazard: Hazard, ages_s: Sequence[float] = AGES_S) -> None:
+        ends = [*ages_s[1:], 2.0 * ages_s[-1]]
+        self._ages, self._rates, self._sums = list(ages_s), [], [0.0]
+        for begin, end in zip(ages_s, ends, strict=True):
+            rate = max(0.0, hazard((begin + end) / 2.0))
+            self._rates.append(rate)
+            self._sums.append(self._sums[-1] + rate * (end - begin))
+        self._sums.pop()
+
+    def left_s(self, age_s: float, chance: float, factor: float = 1.0) -> float:
+        """How much longer a machine of this age lives; inf = it is not lost. `factor`: of all hazards."""
+        at = bisect_right(self._ages, age_s) - 1
+        goal = self._sums[at] + self._rates[at] * (age_s - self._ages[at]) - log(1.0 - chance) / factor
+        at = bisect_right(self._sums, goal) - 1
+        rate = self._rates[at]
+        return inf if rate <= 0.0 else self._ages[at] + (goal - self._sums[at]) / rate - age_s
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPlace:
+    """A zone in the order in which it is tried. `up`: the chance that it has a machine, where nothing else is known.
+    `is_cooling`: it has just refused one."""
+
+    usd_per_h: float | None
+    up: float
+    is_cooling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMachine:
+    """`place`: the index in `Course.places`, of a spot machine. `starting_s`: how long ago it was requested, where it
+    does not train yet; None = it trains."""
+
+    rung: Rung
+    age_s: float
+    place: int = 0
+    starting_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """Everything that decides the futures of a run. Times are seconds, prices US dollars an hour, None = not known.
+
+    `left_s`: the work that is left. `save_every_s`: of training between two saves; what was done since the last one is
+    lost with a machine; 0 = a notice saves all. `return_per_s`: at this rate a zone without machines has some again.
+    `hazard_sigma`: how well the lifetimes are known. `machine_max_s`: no machine lives longer."""
+
+    now: float
+    left_s: Spread
+    changeover_s: Spread
+    save_every_s: float
+    lifetimes: Lifetimes
+    return_per_s: float
+    tick_s: float
+    rule: Rule = choose
+    places: Sequence[SpotPlace] = ()
+    on_demand_usd_per_h: float | None = None
+    deadline: float | None = None
+    held: HeldMachine | None = None
+    spent_usd: float = 0.0
+    hazard_sigma: float = 0.0
+    machine_max_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """inf: not within the horizon."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """`usd` None: a price is not known. `kept`: the share of futures that end by the deadline; None = there is none.
+    `on_demand_usd`, `on_demand_ends_at`: the same work on demand alone, from now on; None = its price is not known."""
+
+    ends_at: Range
+    usd: Range | None
+    kept: float | None
+    futures: int
+    on_demand_usd: float | None
+    on_demand_ends_at: float
+    ends: Sequence[float] = field(default=(), repr=False)
+    costs: Sequence[float] = field(default=(), repr=False)
+
+
+def outlook(course: Course, draw: Draw, most: int = FUTURES) -> Outlook:
+    """Simulates `most` futures; fewer where single ones are long."""
+    ends, costs, events = [], [], 0
+    for _ in range(most):
+        future = _Future(course, draw)
+        future.go()
+        ends.append(future.at if future.left_s <= 0.0 else inf)
+        costs.append(future.usd)
+        events += future.events
+        if events > EVENTS_MOST and len(ends) >= LEAST_FUTURES:
+            break
+    ends.sort()
+    costs.sort()
+    prices = (*(place.usd_per_h for place in course.places), course.on_demand_usd_per_h)
+    alone_usd, alone_end = _on_demand_alone(course)
+    kept = None if course.deadline is None else bisect_right(ends, course.deadline) / len(ends)
+    usd = None if None in prices else _range(costs)
+    return Outlook(_range(ends), usd, kept, len(ends), alone_usd, alone_end, ends, costs)
+
+
+def _range(ordered: Sequence[float]) -> Range:
+    p10, p50, p90 = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.1, 0.5, 0.9))
+    return Range(p10, p50, p90)
+
+
+def _on_demand_alone(course: Course) -> tuple[float | None, float]:
+    """(cost, end) of a machine that is never lost."""
+    held = course.held
+    has_one = held is not None and held.rung is Rung.ON_DEMAND and held.starting_s is None
+    lasts_s = course.left_s.p50 + (0.0 if has_one else course.changeover_s.p50)
+    price = course.on_demand_usd_per_h
+    return (None if price is None else course.spent_usd + price * lasts_s / HOUR_S), course.now + lasts_s
+
+
+class _Future:
+    """One course of the run. `spot_at`: when a zone has a machine, at the latest known; `place`: which zone."""
+
+    __slots__ = (
+        "at", "course", "dies_at", "draw", "events", "factor", "held", "left_s", "place", "spot_at", "unsaved_s", "usd",
+    )  # fmt: skip
+
+    def __init__(self, course: Course, draw: Draw) -> None:
+        self.course, self.draw, self.at, self.usd, self.events = course, draw, course.now, course.spent_usd, 0
+        self.left_s = course.left_s.value(draw)
+        self.factor = Spread(1.0, course.hazard_sigma).value(draw)
+        self.held: Rung | None = None
+        self.unsaved_s, self.dies_at, self.place, self.spot_at = 0.0, inf, 0, inf
+        held = course.held
+        if held is None:
+            self._look(None, at_first=True)
+        else:
+            self._take_over(held)
+
+    def _take_over(self, held: HeldMachine) -> None:
+        """The machine that the run has now."""
+        course, self.place = self.course, held.place
+        self.dies_at = self.at + self._lives_s(held.rung, held.age_s)
+        if held.rung is not Rung.SPOT:
+            self._look(None, at_first=True)
+        if held.starting_s is not None:
+            self._start(held.rung, max(0.0, course.changeover_s.value(self.draw) - held.starting_s))
+            return
+        self.held = held.rung
+        self.unsaved_s = self.draw() * course.save_every_s
+
+    def go(self) -> None:
+        limit = self.at + HORIZON_S
+        while self.left_s > 0.0 and self.at < limit and self.events < FUTURE_EVENTS_MOST:
+            self.events += 1
+            rung = self._ask(self.at, self.held is Rung.SPOT or self.spot_at <= self.at)
+            if rung is Rung.WAIT:
+                self._wait()
+            elif rung is self.held:
+                self._train()
+            else:
+                self.dies_at = self.at + self._lives_s(rung, 0.0)
+                self._start(rung, self.course.changeover_s.value(self.draw))
+
+    def _ask(self, now: float, spot_is_up: bool) -> Rung:
+        course = self.course
+        spot = course.places[self.place].usd_per_h if course.places else None
+        situation = Situation(
+            now=now,
+            left_s=self.left_s,
+            deadline=course.deadline,
+            changeover_s=course.changeover_s.worst,
+            tick_s=course.tick_s,
+            held=self.held,
+            spot_is_up=spot_is_up,
+            spot_usd_per_h=spot,
+            on_demand_usd_per_h=course.on_demand_usd_per_h,
+        )
+        rung = course.rule(situation).rung
+        return Rung.ON_DEMAND if rung is Rung.FLEX else rung
+
+    def _lives_s(self, rung: Rung, age_s: float) -> float:
+        longest_s = max(0.0, self.course.machine_max_s - age_s)
+        if rung is not Rung.SPOT:
+            return longest_s
+        return min(longest_s, self.course.lifetimes.left_s(age_s, self.draw(), self.factor))
+
+    def _start(self, rung: Rung, changeover_s: float) -> None:
+        """A machine is obtained now, and trains after the changeover, unless it is lost before."""
+        ready_at = self.at + changeover_s
+        if self.dies_at <= ready_at:
+            self._pay(rung, self.dies_at)
+            self._lose(rung)
+            return
+        self._pay(rung, ready_at)
+        self.held, self.unsaved_s = rung, 0.0
+
+    def _train(self) -> None:
+        course, held = self.course, self.held
+        until = self.at + self.left_s
+        if held is not Rung.SPOT and self.at < self.spot_at < until:
+            until = self.spot_at  # the rule may go back to spot
+        is_lost = self.dies_at < until
+        until = min(until, self.dies_at)
+        worked_s = until - self.at
+        self._pay(held, until)
+        if course.save_every_s > 0.0:
+            self.unsaved_s = (self.unsaved_s + worked_s) % course.save_every_s
+        self.left_s -= worked_s
+        if is_lost:
+            self.left_s += self.unsaved_s
+            self._lose(held)
+        elif self.left_s < 1e-6:
+            self.left_s = 0.0
+
+    def _lose(self, rung: Rung | None) -> None:
+        self.held, self.unsaved_s = None, 0.0
+        if rung is Rung.SPOT:
+            self._look(self.place)
+
+    def _pay(self, rung: Rung | None, until: float) -> None:
+        course = self.course
+        price = course.places[self.place].usd_per_h if rung is Rung.SPOT else course.on_demand_usd_per_h
+        self.usd += (price or 0.0) * (until - self.at) / HOUR_S
+        self.at = until
+
+    def _look(self, lost: int | None, at_first: bool = False) -> None:
+        """Which zone has a machine next, and when. A zone that was just lost has none."""
+        draw, places = self.draw, self.course.places
+        for index, place in enumerate(places):
+            if index != lost and not (at_first and place.is_cooling) and draw() < place.up:
+                self.place, self.spot_at = index, self.at
+                return
+        rate = self.course.return_per_s * len(places)
+        self.spot_at = inf if rate <= 0.0 else self.at - log(1.0 - draw()) / rate
+        self.place = int(draw() * len(places))
+
+    def _wait(self) -> None:
+        """Until a zone has a machine, or until the rule waits no longer."""
+        until, deadline = self.spot_at, self.course.deadline
+        if deadline is not None:
+            early, late = self.at, min(until, max(deadline, self.at + self.course.tick_s))
+            if self._ask(late, False) is not Rung.WAIT:
+                while late - early > self.course.tick_s:
+                    middle = (early + late) / 2.0
+                    if self._ask(middle, False) is Rung.WAIT:
+                        early = middle
+                    else:
+                        late = middle
+                until = late
+        self.at = until
