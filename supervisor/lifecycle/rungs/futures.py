@@ -211,11 +211,12 @@ def _on_demand_alone(course: Course) -> tuple[float | None, float]:
 
 
 class _Future:
-    """One course of the run. `spot_at`: when a zone has a machine, at the latest known; `place`: which zone."""
+    """One course of the run. `spot_at`: when a zone has a machine; `place`: which zone. `back_at`: of each
+    zone, when it has or had a machine for certain."""
 
     __slots__ = (
-        "at", "course", "dies_at", "draw", "events", "factor", "held", "is_priced", "left_s", "place", "spot_at",
-        "unsaved_s", "usd",
+        "at", "back_at", "course", "dies_at", "draw", "events", "factor", "held", "is_priced", "left_s", "place",
+        "spot_at", "unsaved_s", "usd",
     )  # fmt: skip
 
     def __init__(self, course: Course, draw: Draw) -> None:
@@ -225,9 +226,10 @@ class _Future:
         self.held: Rung | None = None
         self.is_priced = True
         self.unsaved_s, self.dies_at, self.place, self.spot_at = 0.0, inf, 0, inf
+        self.back_at = [self.at + self._away_s() if place.is_cooling else -inf for place in course.places]
         held = course.held
         if held is None:
-            self._look(None, at_first=True)
+            self._look()
         else:
             self._take_over(held)
 
@@ -236,7 +238,7 @@ class _Future:
         course, self.place = self.course, held.place
         self.dies_at = self.at + self._lives_s(held.rung, held.age_s)
         if held.rung is not Rung.SPOT:
-            self._look(None, at_first=True)
+            self._look()
         if held.starting_s is not None:
             self._start(held.rung, max(0.0, course.changeover_s.value(self.draw) - held.starting_s))
             return
@@ -308,7 +310,8 @@ class _Future:
     def _lose(self, rung: Rung | None) -> None:
         self.held, self.unsaved_s = None, 0.0
         if rung is Rung.SPOT:
-            self._look(self.place)
+            self.back_at[self.place] = self.at + self._away_s()
+            self._look()
 
     def _pay(self, rung: Rung | None, until: float) -> None:
         course = self.course
@@ -319,13 +322,22 @@ class _Future:
             self.usd += price * (until - self.at) / HOUR_S
         self.at = until
 
-    def _look(self, lost: int | None, at_first: bool = False) -> None:
-        """Which zone has a machine next, and when. A zone that was just lost has none."""
-        draw, places = self.draw, self.course.places
-        for index, place in enumerate(places):
-            if index != lost and not (at_first and place.is_cooling) and draw() < place.up:
-                self.place, self.spot_at = index, self.at
-                return
-        rate = self.course.return_per_s * len(places)
-        self.spot_at = inf if rate <= 0.0 else self.at - log(1.0 - draw()) / rate
-        self.place = int(draw() * len(places))
+    def _look(self) -> None:
+        """Which zone has a machine next, and when. The longer ago a zone was seen with one, the less that says."""
+        course, draw, at = self.course, self.draw, self.at
+        self.spot_at, rate = inf, course.return_per_s
+        for index, place in enumerate(course.places):
+            back_at = self.back_at[index]
+            if back_at <= at:
+                fades = exp((back_at - at) * rate / place.up) if place.up > 0.0 else 0.0
+                if draw() < place.up + (1.0 - place.up) * fades:
+                    self.place, self.spot_at, self.back_at[index] = index, at, at
+                    return
+                back_at = self.back_at[index] = at + self._away_s()
+            if back_at < self.spot_at:
+                self.place, self.spot_at = index, back_at
+
+    def _away_s(self) -> float:
+        """How long a zone has no machines."""
+        rate = self.course.return_per_s
+        return inf if rate <= 0.0 else -log(1.0 - self.draw()) / rate
