@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, inf
+from math import exp, inf, log
 from random import Random
 from typing import NamedTuple
 
 from supervisor.lifecycle.rungs.futures import (
+    PRIOR,
     RETURN_PER_S,
     UP_SHARE,
     Course,
+    Curve,
     HeldMachine,
     Lifetimes,
     Rule,
@@ -24,7 +26,6 @@ from supervisor.lifecycle.rungs.futures import (
     first_that_is_there,
     keeping_deadline,
     outlook,
-    prior_hazard,
 )
 from supervisor.lifecycle.rungs.rule import Rung, Situation
 
@@ -51,8 +52,21 @@ class World:
     def rule(self) -> Rule:
         return first_that_is_there if self.deadline_h is None else keeping_deadline
 
+    @property
+    def curve(self) -> Curve:
+        """The share of machines that outlive each age."""
+        return [(age_s, share**self.hazard_times) for age_s, share in PRIOR]
+
     def hazard(self, age_s: float) -> float:
-        return self.hazard_times * prior_hazard(age_s)
+        """Losses per second at this age, straight from the table."""
+        before_s, before = 0.0, 1.0
+        rate = 0.0
+        for until_s, share in PRIOR:
+            rate = (log(before) - log(share)) / (until_s - before_s)
+            if age_s < until_s:
+                break
+            before_s, before = until_s, share
+        return self.hazard_times * rate
 
 
 GRID = (
@@ -79,7 +93,7 @@ def course_of(world: World) -> Course:
         left_s=Spread(world.left_h * HOUR_S, PACE_SIGMA),
         changeover_s=CHANGEOVER,
         save_every_s=SAVE_EVERY_S,
-        lifetimes=Lifetimes(world.hazard),
+        lifetimes=Lifetimes(world.curve),
         return_per_s=RETURN_PER_S,
         tick_s=30.0,
         rule=world.rule,

@@ -20,25 +20,25 @@ from supervisor.lifecycle.rungs.rule import Rung, Situation, choose
 Draw = Callable[[], float]  # uniform between 0 and 1, without 1
 Asked = tuple[Rung, float | None]  # the rung, and until when it waits at the latest; None = for ever
 Rule = Callable[[Situation], Asked]
-Hazard = Callable[[float], float]  # age of a machine in seconds -> losses per second
+Curve = Sequence[tuple[float, float]]  # (age of a machine in seconds, the share that outlives it), ages rise
 
-FUTURES, LEAST_FUTURES = 10_000, 1000
+FUTURES, LEAST_FUTURES = 10_000, 300
 EVENTS_MOST = 300_000  # of all futures together: with more, fewer futures are simulated
-FUTURE_EVENTS_MOST = 2000
+FUTURE_EVENTS_MOST = 1000
 HORIZON_S = 365 * 86_400.0
 HOUR_S = 3600.0
 WORST_SIGMAS = 2.0
-# Where nothing else is known. Losses an hour up to an age, by 1,442 preemptible machines of 2019 (717 were preempted;
-# stops by their users are censored). After 24 h that platform ended each of them, which says nothing of machines today.
-PRIOR_PER_H = (
-    (300.0, 0.479), (600.0, 0.322), (1200.0, 0.136), (1800.0, 0.119), (3600.0, 0.105), (7200.0, 0.058),
-    (10_800.0, 0.0446), (14_400.0, 0.0313), (21_600.0, 0.0141), (inf, 0.0095),
+LEAST_SHARE = 1e-6
+# Where nothing else is known. Of 1,442 preemptible machines of 2019 (717 were preempted; stops by their users are
+# censored): (age, the share that still lived). After 24 h that platform ended each of them: not a fact of today.
+PRIOR = (
+    (300.0, 0.9609), (600.0, 0.9357), (1800.0, 0.8968), (3600.0, 0.8513), (7200.0, 0.8038), (14_400.0, 0.7447),
+    (28_800.0, 0.7108), (43_200.0, 0.683), (64_800.0, 0.6434), (82_800.0, 0.6183),
 )  # fmt: skip
 PRIOR_SIGMA = 0.5  # of the hazard: how far the zones of those data lie apart
 # By 13 zones with H100 spot in October 2025, 2,104 rounds of 10 minutes: the share of rounds with a machine, and how
-# soon a zone without one has some again.
-UP_SHARE, RETURN_PER_S = 0.77, 0.13 / 600.0
-AGES_S = (0.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10_800.0, 14_400.0, 21_600.0, 28_800.0, 43_200.0, 86_400.0)
+# soon a zone without one has some again: 0.13 in 10 minutes.
+UP_SHARE, RETURN_PER_S = 0.77, -log(1.0 - 0.13) / 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,23 @@ class Spread:
 
 
 class Lifetimes:
-    """How long machines live, by a hazard that is constant between the ages of AGES_S."""
+    """How long machines live, by the shares that outlive some ages. Between two ages the hazard is constant; after the
+    last one it stays as it was."""
 
-    def __init__(self, hazard: Hazard, ages_s: Sequence[float] = AGES_S) -> None:
-        ends = [*ages_s[1:], 2.0 * ages_s[-1]]
-        self._ages, self._rates, self._sums = list(ages_s), [], [0.0]
-        for begin, end in zip(ages_s, ends, strict=True):
-            rate = max(0.0, hazard((begin + end) / 2.0))
-            self._rates.append(rate)
-            self._sums.append(self._sums[-1] + rate * (end - begin))
-        self._sums.pop()
+    def __init__(self, curve: Curve = PRIOR) -> None:
+        self._ages, self._sums, self._rates = [0.0], [0.0], list[float]()
+        for age_s, share in curve:
+            if age_s <= self._ages[-1]:
+                continue
+            total = -log(max(LEAST_SHARE, share))
+            self._rates.append(max(0.0, total - self._sums[-1]) / (age_s - self._ages[-1]))
+            self._ages.append(age_s)
+            self._sums.append(max(total, self._sums[-1]))
+        self._rates.append(self._rates[-1] if self._rates else 0.0)
+
+    def hazard(self, age_s: float) -> float:
+        """Losses per second at this age."""
+        return self._rates[bisect_right(self._ages, age_s) - 1]
 
     def left_s(self, age_s: float, chance: float, factor: float = 1.0) -> float:
         """How much longer a machine of this age lives; inf = it is not lost. `factor`: of all hazards."""
@@ -77,10 +84,6 @@ class Lifetimes:
         at = bisect_right(self._sums, goal) - 1
         rate = self._rates[at]
         return inf if rate <= 0.0 else self._ages[at] + (goal - self._sums[at]) / rate - age_s
-
-
-def prior_hazard(age_s: float) -> float:
-    return next(per_h for until_s, per_h in PRIOR_PER_H if age_s < until_s) / HOUR_S
 
 
 def keeping_deadline(situation: Situation) -> Asked:
