@@ -32,6 +32,7 @@ from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.logs.logs import Logs
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Parts
+from supervisor.services.plan.forecasting import Forecasts
 from supervisor.services.plan.plan import PlanSources
 from supervisor.services.plan.spec_view import Preview, nothing_sent
 from supervisor.services.reading import queries, series
@@ -113,6 +114,7 @@ class Services:
     gpus: Gpus
     curves: Curves
     preemptions: Preemptions
+    forecasts: Forecasts
     dev: Dev | None = None
     beat_host: str = ""
     plan_sources: PlanSources = field(default_factory=lambda: PlanSources(tuple, nothing_sent))
@@ -143,7 +145,7 @@ def assemble(
     queries = Queries(parts, inbox, loop, live)
     plan_sources = PlanSources(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
     logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
-    readers = Gpus(parts, None), Curves(parts, queries), Preemptions(parts)
+    readers = Gpus(parts, None), Curves(parts, queries), Preemptions(parts), Forecasts(parts, queries)
     return Services(parts, inbox, queries, logs, loop, around, identity, *readers, dev, beat_host, plan_sources)
 
 
