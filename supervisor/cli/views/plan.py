@@ -45,7 +45,7 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     if plan["zones"]:
         lines += ["", *_offer_lines(plan["zones"], now)]
     lines += ["", *paragraphs([*map(safe, plan["cost"]["lines"]), _limits(plan["limits"])], "  ")]
-    lines += forecast_lines(plan["forecast"])
+    lines += forecast_lines(plan.get("forecast"))
     profile = plan.get("profile")
     if profile is not None:
         dangers = danger_lines(profile)
@@ -53,8 +53,10 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"])]
 
 
-def forecast_lines(forecast: Json) -> list[str]:
-    """The clause of the forecast, and what it assumes."""
+def forecast_lines(forecast: Json | None) -> list[str]:
+    """The clause of the forecast, and what it assumes. None: an older supervisor makes none."""
+    if forecast is None:
+        return []
     lines = ["", *paragraph(f"Forecast: {safe(forecast['text'])}.", "  ")]
     if not forecast["futures"]:
         return lines

@@ -18,21 +18,26 @@ from random import Random
 
 from typing_extensions import TypedDict
 
-from supervisor.domain.run import Run, run_cost_usd
+from supervisor.domain.run import FirstForecast, Run, run_cost_usd
+from supervisor.domain.status import Status
 from supervisor.lifecycle.offers.choosing import queue
-from supervisor.lifecycle.rungs.futures import FUTURES, Outlook, Range, outlook
+from supervisor.lifecycle.rungs.futures import FUTURES, Draw, Outlook, Range, outlook
+from supervisor.ports.store import Change, RunFilter
 from supervisor.services.parts import Parts
 from supervisor.services.plan.course import AssumptionShown, Basis, History, basis_of, start_s
 from supervisor.services.reading.queries import Queries
 from supervisor.services.reading.sessions import lending_world
 from supervisor.services.views import formats
 from supervisor.services.views.formats import usd
-from supervisor.wording.sessions import outlook_text
+from supervisor.wording.sessions import outlook_text, work_of
 
 DAY_S = 86_400.0
 KEPT_S, KEPT_MOST = 60.0, 200
 STARTS_KEPT_S, STARTS_SINCE_S, STARTS_RUNS = 600.0, 30 * DAY_S, 500
 PACE_SINCE_S, PACE_SAMPLES = 6 * 3600.0, 500
+FIRST_AFTER_S, FIRST_FUTURES = 120.0, 1000
+FIRST_PAGE, FIRST_MOST = 500, 5  # runs of one pass, and forecasts of one
+FIRST_LATER_S, FIRST_LATER_MOST = 3600.0, 10_000
 
 
 class RangeShown(TypedDict):
@@ -88,25 +93,24 @@ class Forecasts:
         with self._lock:
             shown = self._kept.get(key)
             if shown is None:
-                shown = forecast_json(run, self.basis(run, now), now)
+                shown = forecast_json(run, basis_now(self._parts, run, self._starts_of_all(now), now), now)
                 if len(self._kept) >= KEPT_MOST:
                     self._kept.clear()
                 self._kept[key] = shown
             return shown
 
-    def basis(self, run: Run, now: float) -> Basis:
-        """Of a run as it is now. Raises StoreDown."""
-        store = self._parts.store
-        samples = store.samples(run.key, now - PACE_SINCE_S, PACE_SAMPLES)
-        history = History(samples, store.attempts(run.key), self.starts_s(now))
-        world = replace(lending_world(self._parts, run), zones=store.zones(run.cell))
-        return basis_of(self._parts, run, world, queue(run, world, now), history, now)
-
-    def starts_s(self, now: float) -> Mapping[str, Sequence[float]]:
-        """Of the attempts of all runs lately, by provider. Raises StoreDown."""
+    def _starts_of_all(self, now: float) -> Mapping[str, Sequence[float]]:
         if self._starts_at is None or not 0.0 <= now - self._starts_at < STARTS_KEPT_S:
             self._starts_s, self._starts_at = _starts_lately(self._parts, now), now
         return self._starts_s
+
+
+def basis_now(parts: Parts, run: Run, starts_s: Mapping[str, Sequence[float]], now: float) -> Basis:
+    """Of a run as it is now. Raises StoreDown."""
+    samples = parts.store.samples(run.key, now - PACE_SINCE_S, PACE_SAMPLES)
+    history = History(samples, parts.store.attempts(run.key), starts_s)
+    world = replace(lending_world(parts, run), zones=parts.store.zones(run.cell))
+    return basis_of(parts, run, world, queue(run, world, now), history, now)
 
 
 def forecast_plan(parts: Parts, run: Run, now: float, futures: int = FUTURES) -> ForecastShown:
@@ -130,8 +134,7 @@ def _starts_lately(parts: Parts, now: float) -> Mapping[str, Sequence[float]]:
 def forecast_json(run: Run, basis: Basis, now: float, futures: int = FUTURES) -> ForecastShown:
     """Simulates, which takes up to two seconds."""
     deadline, course = run.policy.limits.deadline, basis.course
-    seed = zlib.crc32(f"{run.run_id} {int(now // DAY_S)}".encode())
-    seen = None if course is None else outlook(course, Random(seed).random, futures)  # noqa: S311 - no secret
+    seen = None if course is None else outlook(course, _draw_of(run, now), futures)
     unknown = list(basis.unknown)
     if seen is not None and seen.usd is None:
         unknown.append("the price of a machine that it may use is not known, so there is no cost")
@@ -149,6 +152,11 @@ def forecast_json(run: Run, basis: Basis, now: float, futures: int = FUTURES) ->
         "assumes": basis.assumes,
         "made_at": formats.time_text(now),
     }
+
+
+def _draw_of(run: Run, now: float) -> Draw:
+    seed = zlib.crc32(f"{run.run_id} {int(now // DAY_S)}".encode())
+    return Random(seed).random  # noqa: S311 - no secret
 
 
 def _text(seen: Outlook | None, unknown: Sequence[str], deadline: float | None, now: float) -> str:
@@ -172,3 +180,49 @@ def _usd_range(each: Range) -> RangeShown:
 def _ends_range(each: Range) -> EndsShown:
     p10, p50, p90 = (formats.time_text(at) if isfinite(at) else None for at in (each.p10, each.p50, each.p90))
     return {"p10": p10, "p50": p50, "p90": p90}
+
+
+# --- the first forecast of a run --------------------------------------------------------------------------------------
+
+
+class FirstForecasts:
+    """Stores the forecast of each run that has begun to train, once in a generation: its end is held against it later
+    (services/reading/health). One thread of one process does it, a few runs at a time, and no tick waits for it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._before: int | None = None
+        self._later = dict[int, float]()  # run -> when it is tried again, after there was no forecast of it
+
+    def run(self, now: float) -> None:
+        """Looks at the next page of the runs that train. Raises StoreDown."""
+        where = RunFilter(statuses=(str(Status.RUNNING),))
+        page = self._parts.store.page(where, self._before, FIRST_PAGE)
+        self._before = page.next_key
+        due = [run for run in page.runs if self._later.get(run.key, 0.0) <= now and is_due(run, now)]
+        starts_s = _starts_lately(self._parts, now) if due else {}
+        for run in due[:FIRST_MOST]:
+            self._store(run, basis_now(self._parts, run, starts_s, now), now)
+
+    def _store(self, run: Run, basis: Basis, now: float) -> None:
+        seen = None if basis.course is None else outlook(basis.course, _draw_of(run, now), FIRST_FUTURES)
+        if seen is None or not isfinite(seen.ends_at.p90):
+            if len(self._later) >= FIRST_LATER_MOST:
+                self._later.clear()
+            self._later[run.key] = now + FIRST_LATER_S
+            return
+        ends, costs = seen.ends_at, seen.usd
+        usd_range = () if costs is None else (costs.p10, costs.p50, costs.p90)
+        first = FirstForecast(run.generation, now, (ends.p10, ends.p50, ends.p90), usd_range)
+        with self._parts.store.begin(now) as tx:  # a row that has changed meanwhile has its turn again
+            tx.apply(Change(run, replace(run, first_forecast=first)), now)
+
+
+def is_due(run: Run, now: float) -> bool:
+    """It has trained for a moment, the work that is left is known, and this generation has no forecast yet."""
+    live, first = run.live_attempt, run.first_forecast
+    if live is None or live.training_at is None or now - live.training_at < FIRST_AFTER_S:
+        return False
+    if first is not None and first.generation == run.generation:
+        return False
+    return bool(work_of(run, live.placement.provider, now).left_s)
