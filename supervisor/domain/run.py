@@ -179,17 +179,6 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstForecast:
-    """What was forecast when a generation had begun to train, to be held against its end. `ends_at`, `usd`: p10, p50
-    and p90; the cost is of the whole run, () = a price was not known."""
-
-    generation: int
-    at: float
-    ends_at: tuple[float, ...]
-    usd: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock. The
     groups at the end are stored flat, beside the run's own fields (storage/engine/codec)."""
@@ -237,7 +226,6 @@ class Run:
     moving: Moving = Moving()
     drills: Drills = Drills()  # noqa: RUF009 - frozen
     chain: Chain = Chain()  # noqa: RUF009
-    first_forecast: FirstForecast | None = None
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from supervisor.domain.attempt import Chain, FirstForecast
 from supervisor.domain.causes import Cause
-from supervisor.domain.run import FirstForecast, Run
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import StoreDown
 from supervisor.services.plan import forecasting
@@ -130,23 +131,23 @@ def test_the_first_forecast_of_a_generation_is_stored_once(bed: Bed) -> None:
     before = bed.train("digits")
     work = FirstForecasts(bed.parts)
     work.run(bed.clock.now())
-    assert bed.run("digits").first_forecast is None, "it has trained for 40 s only"
+    assert bed.run("digits").chain.first_forecast is None, "it has trained for 40 s only"
     bed.clock.advance(90.0)
     at = bed.clock.now()
     work.run(at)
     run = bed.run("digits")
-    first = run.first_forecast
+    first = run.chain.first_forecast
     assert first is not None
     assert (first.generation, first.at) == (1, at)
     assert at < first.ends_at[0] < first.ends_at[1] < first.ends_at[2]
     assert 0 < first.usd[0] < first.usd[2]
-    assert replace(run, first_forecast=None, version=before.version) == before, "nothing else of the row changes"
+    assert replace(run, chain=before.chain, version=before.version) == before, "nothing else of the row changes"
     bed.clock.advance(600.0)
     work.run(bed.clock.now())
-    assert bed.run("digits").first_forecast == first
+    assert bed.run("digits").chain.first_forecast == first
     bed.change("digits", generation=2)
     work.run(bed.clock.now())
-    assert bed.run("digits").first_forecast != first, "a new generation has one of its own"
+    assert bed.run("digits").chain.first_forecast != first, "a new generation has one of its own"
 
 
 def test_a_run_without_known_work_gets_none(bed: Bed) -> None:
@@ -165,7 +166,7 @@ def _ended(bed: Bed, number: int, late: bool) -> Run:
     bed.clock.advance(1000.0)
     now = bed.clock.now()
     first = FirstForecast(1, now - 900.0, (now - 9.0, now, now + (-1.0 if late else 1.0)), (0.0, 0.1, 9.0))
-    return bed.end(run_id, Status.COMPLETED, first_forecast=first)
+    return bed.end(run_id, Status.COMPLETED, chain=Chain(first_forecast=first))
 
 
 def test_past_forecasts_are_held_against_the_ends(bed: Bed) -> None:
@@ -177,7 +178,7 @@ def test_past_forecasts_are_held_against_the_ends(bed: Bed) -> None:
     _ended(bed, 9, late=True)
     assert Calibration(bed.parts).read() == {"runs": 10, "ends_held": 0.9, "costs_held": 1.0}
     stale = replace(bed.run("run-9"), generation=2)
-    stopped_early = replace(bed.run("run-9"), first_forecast=None)
+    stopped_early = replace(bed.run("run-9"), chain=Chain())
     assert forecasts_held([stale, stopped_early], bed.clock.now())["runs"] == 0
 
 

@@ -98,7 +98,7 @@ def start_s(attempt: Attempt) -> float | None:
     return max(1.0, attempt.training_at - attempt.requested_at - attempt.drift_s)
 
 
-def basis_of(parts: Parts, run: Run, world: World, order: Order, history: History, now: float) -> Basis:
+def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: History, now: float) -> Basis:
     """`order`: of the offers that it may use, as they would be tried."""
     basis = Basis(unknown=_why_none(run, world))
     live = run.live_attempt

@@ -18,7 +18,8 @@ from random import Random
 
 from typing_extensions import TypedDict
 
-from supervisor.domain.run import FirstForecast, Run, run_cost_usd
+from supervisor.domain.attempt import FirstForecast
+from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.offers.choosing import queue
 from supervisor.lifecycle.rungs.futures import FUTURES, Draw, Outlook, Range, outlook
@@ -110,14 +111,16 @@ def basis_now(parts: Parts, run: Run, starts_s: Mapping[str, Sequence[float]], n
     samples = parts.store.samples(run.key, now - PACE_SINCE_S, PACE_SAMPLES)
     history = History(samples, parts.store.attempts(run.key), starts_s)
     world = replace(lending_world(parts, run), zones=parts.store.zones(run.cell))
-    return basis_of(parts, run, world, queue(run, world, now), history, now)
+    return basis_of(parts, run, world, queue(run, world, now), history=history, now=now)
 
 
 def forecast_plan(parts: Parts, run: Run, now: float, futures: int = FUTURES) -> ForecastShown:
     """Of a run that a submit would make or restart: nothing of this generation is measured yet. Raises StoreDown."""
     world = replace(lending_world(parts, run), zones=parts.store.zones(run.cell))
     history = History(starts_s=_starts_lately(parts, now))
-    return forecast_json(run, basis_of(parts, run, world, queue(run, world, now), history, now), now, futures)
+    return forecast_json(
+        run, basis_of(parts, run, world, queue(run, world, now), history=history, now=now), now, futures
+    )
 
 
 def _starts_lately(parts: Parts, now: float) -> Mapping[str, Sequence[float]]:
@@ -215,12 +218,12 @@ class FirstForecasts:
         usd_range = () if costs is None else (costs.p10, costs.p50, costs.p90)
         first = FirstForecast(run.generation, now, (ends.p10, ends.p50, ends.p90), usd_range)
         with self._parts.store.begin(now) as tx:  # a row that has changed meanwhile has its turn again
-            tx.apply(Change(run, replace(run, first_forecast=first)), now)
+            tx.apply(Change(run, replace(run, chain=replace(run.chain, first_forecast=first))), now)
 
 
 def is_due(run: Run, now: float) -> bool:
     """It has trained for a moment, the work that is left is known, and this generation has no forecast yet."""
-    live, first = run.live_attempt, run.first_forecast
+    live, first = run.live_attempt, run.chain.first_forecast
     if live is None or live.training_at is None or now - live.training_at < FIRST_AFTER_S:
         return False
     if first is not None and first.generation == run.generation:

@@ -208,7 +208,7 @@ def forecasts_held(runs: Iterable[Run], now: float) -> ForecastsHeld:
     """Of completed runs. A run that a person or a limit stopped would have ended later, which says nothing."""
     ends, costs = list[bool](), list[bool]()
     for run in runs:
-        first = run.first_forecast
+        first = run.chain.first_forecast
         if first is None or first.generation != run.generation:
             continue
         ended_at = run.attempt.ended_at if run.attempt is not None else None
