@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Exit, Guess
 from supervisor.domain.causes import Cause
@@ -160,14 +160,26 @@ PACE_MIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class FirstForecast:
+    """What was forecast when a generation had begun to train, to be held against its end. `ends_at`, `usd`: p10, p50
+    and p90; the cost is of the whole run, () = a price was not known."""
+
+    generation: int
+    at: float
+    ends_at: tuple[float, ...]
+    usd: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """What the ended attempts of a run have shown of its work, for the forecast of those that follow. By provider:
     `paces`: steps a second, as they were reported last. `starts_s`: from the request of a machine to its training.
-    `total`: the number of steps; None = none was reported."""
+    `total`: the number of steps; None = none was reported. `first_forecast`: of the newest generation that had one."""
 
     total: int | None = None
     paces: Mapping[str, float] = field(default_factory=dict)
     starts_s: Mapping[str, float] = field(default_factory=dict)
+    first_forecast: FirstForecast | None = None
 
 
 def with_links(chain: Chain, attempt: Attempt, pulse: Pulse | None) -> Chain:
@@ -177,7 +189,8 @@ def with_links(chain: Chain, attempt: Attempt, pulse: Pulse | None) -> Chain:
         return chain
     name, pace = attempt.placement.provider, pace_of(attempt, pulse)
     start_s = max(0.0, attempt.training_at - attempt.requested_at - attempt.drift_s)
-    return Chain(
+    return replace(
+        chain,
         total=chain.total if pulse is None or pulse.total is None else pulse.total,
         paces=chain.paces if pace is None else {**chain.paces, name: pace},
         starts_s={**chain.starts_s, name: start_s},

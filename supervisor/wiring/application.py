@@ -46,6 +46,7 @@ from supervisor.reconciler.tick import Tick
 from supervisor.services.bases.working import BaseWork
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
+from supervisor.services.plan.forecasting import FirstForecasts
 from supervisor.services.reading import scrape
 from supervisor.services.reading.about import About, version
 from supervisor.services.reading.health import LoopStatus, full_disk
@@ -158,7 +159,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
         Patrol(store, settings.alerts.patrol_every_s).run,
-        BaseWork(parts).run,
+        _chores(parts),
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     others = {"retention": loop.housekeeper, "outbox": outbox}
@@ -182,6 +183,17 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
 def cells_of(settings: Settings, adapters: Adapters) -> Mapping[str, str]:
     """Provider -> the cell that a supervisor with only this provider would lead. The namesake's cell is that of all."""
     return {name: machines.cell(name, opened.scope, settings.store_url) for name, opened in adapters.opened.items()}
+
+
+def _chores(parts: Parts) -> Callable[[float], None]:
+    """One after the other, in one thread."""
+    bases, forecasts = BaseWork(parts), FirstForecasts(parts)
+
+    def work(now: float) -> None:
+        bases.run(now)
+        forecasts.run(now)
+
+    return work
 
 
 def _dev(parts: Parts, adapters: Adapters) -> Dev | None:

@@ -5,18 +5,20 @@ changeover: from the request of a machine to its training, and the last save. Ho
 may run out before: then the next session begins when they begin anew. Nothing is made up: without a total or a pace
 there is no forecast, and its sentence names what it leaves out. It is one line for people; the rule that pays for a
 machine in time for a deadline rests on the same figures (lifecycle/offers/paying).
+
+At the end: the words of the forecast of any other run, whose figures come from a simulation (lifecycle/rungs/futures).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf, isfinite
+from math import inf, isfinite, isinf
 
 from supervisor.domain.attempt import pace_of
 from supervisor.domain.machines import Quota
 from supervisor.domain.run import Run, training_s
-from supervisor.wording.figures import age_text, day_text, plural, rate_text
+from supervisor.wording.figures import age_text, day_text, money_text, plural, rate_text
 from supervisor.wording.forecast import live_pulse
 
 WEEK_S = 7 * 86_400.0
@@ -260,3 +262,60 @@ def used_up_text(quota: Quota, provider: str, now: float) -> str:
 
 def _nouns(lent: Lent) -> str:
     return lent.quota.noun if lent.quota is not None else "hours"
+
+
+# --- the forecast of a simulation -------------------------------------------------------------------------------------
+
+Three = tuple[float, float, float]  # p10, p50, p90
+
+
+def outlook_text(
+    now: float,
+    ends_at: Three,
+    usd: Three | None,
+    *,
+    on_demand_usd: float | None,
+    deadline: float | None = None,
+    kept: float | None = None,
+) -> str:
+    """'about $12 (9 to 17), done Sat 14:00 UTC (12:30 to 18:10); on-demand would cost $41; the deadline Sun 08:00 UTC
+    is kept in 97 of 100 futures'. `usd` None = not known. An end of inf = not within a year."""
+    clauses = [f"{_about_usd(usd)}, {_done(ends_at, now)}"]
+    if on_demand_usd is not None and usd is not None and usd[2] > 0:
+        clauses.append(f"on-demand would cost {_round_usd(on_demand_usd, usd[1])}")
+    if deadline is not None and kept is not None:
+        share = int(100 * kept + 1e-9)  # rounded down: 100 means each of them
+        clauses.append(f"the deadline {day_text(deadline, now)} is kept in {share} of 100 futures")
+    return "; ".join(clauses)
+
+
+def _about_usd(usd: Three | None) -> str:
+    if usd is None:
+        return "cost not known"
+    if usd[2] <= 0:
+        return "no cost"
+    low, middle, high = (_round_usd(each, usd[1]) for each in usd)
+    return f"about {middle}" if low == high else f"about {middle} ({low.lstrip('$')} to {high.lstrip('$')})"
+
+
+def _round_usd(usd: float, middle: float) -> str:
+    """To the dollar where it is about ten or more: the rest would be false precision."""
+    return money_text(usd) if middle < 9.995 else f"${usd:,.0f}"
+
+
+def _done(ends_at: Three, now: float) -> str:
+    if isinf(ends_at[1]):
+        return "not done within a year in more than half of the futures"
+    step_s = 60.0 if ends_at[1] - now < HOUR_S else 300.0
+    low, middle, high = (at if isinf(at) else step_s * round(at / step_s) for at in ends_at)
+    done = f"done {day_text(middle, now)}"
+    if low == high:
+        return done
+    latest = "never" if isinf(high) else _beside(high, middle, now)
+    return f"{done} ({_beside(low, middle, now)} to {latest})"
+
+
+def _beside(at: float, middle: float, now: float) -> str:
+    """'12:30' on the day of `middle`, else with its day."""
+    same = datetime.fromtimestamp(at, UTC).date() == datetime.fromtimestamp(middle, UTC).date()
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M}" if same else day_text(at, now).removesuffix(" UTC")

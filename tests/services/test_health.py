@@ -208,6 +208,7 @@ def test_the_loop_reports_its_state(age_s: float | None, ticking: bool) -> None:
         "last_tick_late_s": 1.5,
         "leases": [{"name": "cell", "held": True}, {"name": "outbox", "held": False}],
         "saved_on_notice": None,
+        "forecasts_held": None,
     }
 
 

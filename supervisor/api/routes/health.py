@@ -62,11 +62,12 @@ async def show_meta(request: Request) -> Meta:
 
 @routes.on("GET /v1/loop", Scope.READ)
 async def show_loop(request: Request) -> LoopShown:
-    """Show the state of the loop: its last tick, how long that took, the leases of this process, and how many
-    preemptions of the last 30 days lost no step."""
+    """Show the state of the loop: its last tick, how long that took, the leases of this process, how many preemptions
+    of the last 30 days lost no step, and how many past forecasts held."""
     services = services_of(request)
     saved = await run_in_threadpool(services.preemptions.read)
-    return loop_json(services.loop(), services.parts.knobs.poll_interval_s, saved)
+    held = await run_in_threadpool(services.calibration.read)
+    return loop_json(services.loop(), services.parts.knobs.poll_interval_s, saved, held)
 
 
 @routes.on("GET /v1/whoami", Scope.READ)

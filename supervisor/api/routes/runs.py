@@ -21,6 +21,7 @@ from supervisor.services.gates.gates import RunGates, show_gates
 from supervisor.services.machines.incidents import list_incidents
 from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
 from supervisor.services.plan import spec_view
+from supervisor.services.plan.forecasting import ForecastShown
 from supervisor.services.plan.plan import plan
 from supervisor.services.plan.plan_view import Plan
 from supervisor.services.plan.spec_view import LaunchShown, RunSpecShown
@@ -134,6 +135,13 @@ async def list_gates(request: Request, run_id: str) -> RunGates:
     """List the gates of a run with the verdict of each check, its fact and its fix; and what was waived."""
     services = services_of(request)
     return await run_in_threadpool(show_gates, services.parts, services.queries, services.loop, run_id)
+
+
+@routes.on("GET /v1/runs/{run_id}/forecast", Scope.READ, refuses="RUN_NOT_FOUND")
+async def show_forecast(request: Request, run_id: str) -> ForecastShown:
+    """Show what a run will cost and when it ends, from a simulation of this run, with what is assumed. It takes up to
+    two seconds, and is made once a minute at most."""
+    return await in_slow_thread(services_of(request).forecasts.of, run_id)
 
 
 @routes.on("GET /v1/runs/{run_id}/teardown", Scope.READ, refuses="RUN_NOT_FOUND")

@@ -32,12 +32,13 @@ from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.logs.logs import Logs
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Parts
+from supervisor.services.plan.forecasting import Forecasts
 from supervisor.services.plan.plan import PlanSources
 from supervisor.services.plan.spec_view import Preview, nothing_sent
 from supervisor.services.reading import queries, series
 from supervisor.services.reading.about import About
 from supervisor.services.reading.curves import Curves
-from supervisor.services.reading.health import LoopView, Preemptions
+from supervisor.services.reading.health import Calibration, LoopView, Preemptions
 from supervisor.services.reading.queries import Live, Queries, nobody_live
 from supervisor.services.reading.scrape import Readings
 from supervisor.services.runs import many
@@ -113,6 +114,8 @@ class Services:
     gpus: Gpus
     curves: Curves
     preemptions: Preemptions
+    calibration: Calibration
+    forecasts: Forecasts
     dev: Dev | None = None
     beat_host: str = ""
     plan_sources: PlanSources = field(default_factory=lambda: PlanSources(tuple, nothing_sent))
@@ -143,7 +146,13 @@ def assemble(
     queries = Queries(parts, inbox, loop, live)
     plan_sources = PlanSources(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
     logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
-    readers = Gpus(parts, None), Curves(parts, queries), Preemptions(parts)
+    readers = (
+        Gpus(parts, None),
+        Curves(parts, queries),
+        Preemptions(parts),
+        Calibration(parts),
+        Forecasts(parts, queries),
+    )
     return Services(parts, inbox, queries, logs, loop, around, identity, *readers, dev, beat_host, plan_sources)
 
 

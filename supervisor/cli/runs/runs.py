@@ -98,9 +98,10 @@ def show(
     if evidence is not None:
         _show_evidence(client, run, attempts, evidence, form)
         return
-    if emit({**run, "attempts": attempts}, [run], form, "run_id"):
+    outlook = _forecast(client, run)
+    if emit({**run, "attempts": attempts, "forecast": outlook}, [run], form, "run_id"):
         return
-    output.show([*run_sections(run, attempts, every), *views.placing_lines(response.get("next"))])
+    output.show([*run_sections(run, attempts, every, outlook), *views.placing_lines(response.get("next"))])
     output.show(_last_evidence(client, name, attempts))
     suggest(next_command(run))
 
@@ -175,7 +176,17 @@ def compare(
         output.show(views.comparison_lines(comparison, names))
 
 
-def run_sections(run: Json, attempts: list[Json], every: bool = False) -> list[str]:
+def _forecast(client: Client, run: Json) -> Json | None:
+    """None: it is over, or its supervisor makes no forecasts."""
+    if run["status"] in TERMINAL:
+        return None
+    try:
+        return dict(client.get(run_path(run["run_id"], "forecast")))
+    except Problem:
+        return None
+
+
+def run_sections(run: Json, attempts: list[Json], every: bool = False, forecast: Json | None = None) -> list[str]:
     """The run now, its newest attempts or all, and where its machines and files are."""
     table = views.attempt_lines(attempts, every)
     return [
@@ -187,6 +198,7 @@ def run_sections(run: Json, attempts: list[Json], every: bool = False) -> list[s
                 *sections.image_lines(run),
                 *sections.drill_lines(run),
                 *sections.session_lines(run),
+                *sections.forecast_lines(forecast),
             ]
         ),
         *(["", *table] if table else []),

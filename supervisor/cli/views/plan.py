@@ -45,11 +45,27 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     if plan["zones"]:
         lines += ["", *_offer_lines(plan["zones"], now)]
     lines += ["", *paragraphs([*map(safe, plan["cost"]["lines"]), _limits(plan["limits"])], "  ")]
+    lines += forecast_lines(plan.get("forecast"))
     profile = plan.get("profile")
     if profile is not None:
         dangers = danger_lines(profile)
         lines += [*(["", *dangers] if dangers else []), "", *survival_lines(profile)]
     return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"])]
+
+
+def forecast_lines(forecast: Json | None) -> list[str]:
+    """The clause of the forecast, and what it assumes. None: an older supervisor makes none."""
+    if forecast is None:
+        return []
+    lines = ["", *paragraph(f"Forecast: {safe(forecast['text'])}.", "  ")]
+    if not forecast["futures"]:
+        return lines
+    lines += [
+        f"  Of {plural(forecast['futures'], 'simulated future')}; eight of ten lie between the figures in brackets."
+    ]
+    for each in forecast["assumes"]:
+        lines += paragraph(f"  {each['source']:<8}  {safe(each['text'])}", " " * 12)
+    return lines
 
 
 def _offer_lines(offers: Sequence[Json], now: datetime) -> list[str]:

@@ -120,6 +120,11 @@ def session_lines(run: Json) -> list[str]:
     return [f"sessions: {safe(run['sessions']['text'])}"] if run.get("sessions") else []
 
 
+def forecast_lines(forecast: Json | None) -> list[str]:
+    """`forecast: about $12 (9 to 17), done Sat 14:00 UTC (12:30 to 18:10); …`; nothing where there is none."""
+    return [f"forecast: {safe(forecast['text'])}"] if forecast and forecast["futures"] else []
+
+
 def image_lines(run: Json) -> list[str]:
     """`image train:1 = sha256:…, the same in every attempt`."""
     image = run.get("image")

@@ -40,18 +40,19 @@ LASTS_S = {"hour": 3600.0, "day": 86_400.0}
 
 async def show(request: Request, api: Api) -> Response:
     """`?attempts=all`: every attempt, not only the newest; `?did=`: a change that was just made;
-    `?since=&until=&last=`: the time of the charts."""
+    `?since=&until=&last=`: the time of the charts; `?forecast=1`: with the forecast."""
     run_id = request.path_params["run_id"]
     recent = [("newest_first", "true"), ("limit", str(4 * RECENT))]
     (run, answer, gates), history = await api.together(
         api.of_run("", "/attempts", "/gates"), api.get(f"/v1/runs/{run_id}/events", recent)
     )
     attempts = answer["attempts"]
-    drawn, why, tail, cell = await api.together(
+    drawn, why, tail, cell, forecast = await api.together(
         _charts(request, api, run, attempts, small=True),
         evidence.panel(api, run, attempts),
         log.tail(api, run),
         _cell(api, run),
+        _forecast(request, api, run),
     )
     all_shown = request.query_params.get("attempts") == "all"
     return await rendering.tab(
@@ -62,6 +63,7 @@ async def show(request: Request, api: Api) -> Response:
         did=DONE.get(request.query_params.get("did", "")),
         timeline=timeline(run, answer, request.app.state.now(), None if all_shown else NEWEST),
         cell=cell,
+        forecast=forecast,
         gates=gates,
         all_shown=all_shown and len(attempts) > NEWEST,
         events=[event for event in history["events"] if event["kind"] not in ROUTINE][:RECENT],
@@ -69,6 +71,14 @@ async def show(request: Request, api: Api) -> Response:
         evidence=why,
         log=None if why and why["newest"] and why["shown"] else tail,  # the evidence has its last lines
     )
+
+
+async def _forecast(request: Request, api: Api, run: Json) -> Json | None:
+    """Made for `?forecast=1` alone, because it takes a second; None = not now."""
+    if request.query_params.get("forecast") != "1" or run["status"] in TERMINAL:
+        return None
+    answer: Json = await api.get(f"/v1/runs/{run['run_id']}/forecast")
+    return answer
 
 
 async def _cell(api: Api, run: Json) -> Json | None:

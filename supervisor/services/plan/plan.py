@@ -27,6 +27,7 @@ from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.machines.incidents import blocked_now
 from supervisor.services.parts import Answer, Parts, ask_together
+from supervisor.services.plan.forecasting import forecast_plan
 from supervisor.services.plan.plan_view import (
     CREATE,
     RERUN,
@@ -97,7 +98,7 @@ def plan(
         is_missing,
         _stopped(parts, run, world, order, now),
     )
-    return plan_json(forecast, order, readings, now)
+    return plan_json(forecast, order, readings, forecast_plan(parts, run, now), now)
 
 
 def _stopped(parts: Parts, run: Run, world: World, order: Order, now: float) -> list[Finding]:

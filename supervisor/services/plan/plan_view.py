@@ -22,6 +22,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported
 from supervisor.services.doctor.checkup import FindingShown, finding_json
 from supervisor.services.parts import Answer
+from supervisor.services.plan.forecasting import ForecastShown
 from supervisor.services.reading.profiles import ProfileShown
 from supervisor.services.runs.changing import Update
 from supervisor.services.runs.policy import Spec
@@ -107,6 +108,7 @@ class Plan(TypedDict):
     launch: dict[str, Any] | None
     made_at_launch: list[str]
     profile: ProfileShown | None
+    forecast: ForecastShown
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Readings:
     gates: Sequence[Finding] = ()
 
 
-def plan_json(forecast: Forecast, order: Order, readings: Readings, now: float) -> Plan:
+def plan_json(forecast: Forecast, order: Order, readings: Readings, outlook: ForecastShown, now: float) -> Plan:
     run, limits = forecast.run, forecast.run.policy.limits
     findings = _findings(forecast, readings)
     unnamed = run.run_id == UNNAMED
@@ -168,6 +170,7 @@ def plan_json(forecast: Forecast, order: Order, readings: Readings, now: float) 
         "launch": None if readings.launch is None else readings.launch.value,
         "made_at_launch": [*(["run_id"] if unnamed else []), *MADE_AT_LAUNCH],
         "profile": readings.profile,
+        "forecast": outlook,
     }
 
 

@@ -8,7 +8,7 @@ not ready before its first tick.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NotRequired
 
@@ -16,13 +16,17 @@ from typing_extensions import TypedDict
 
 from supervisor.domain.errors import SchemaMismatch
 from supervisor.domain.machines import Away
-from supervisor.ports.store import StoreDown
+from supervisor.domain.run import Run, run_cost_usd
+from supervisor.domain.status import Status
+from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.parts import Parts
 
 TICKS_MISSED = 3
 WINDOW_S = 30 * 86_400.0  # of the preemptions that are counted
 PAGES, PAGE = 40, 500  # runs that are read for that, at most
 KEPT_S = 60.0
+COMPLETED_PAGES = 4
+LEAST_FORECASTS = 10  # of fewer, a share says nothing
 
 
 class CheckShown(TypedDict):
@@ -52,11 +56,20 @@ class SavedOnNotice(TypedDict):
     saved: int
 
 
+class ForecastsHeld(TypedDict):
+    """Of the newest completed runs that had a forecast when they began to train: how many they are, and which share of
+    them ended by the p90 of the end, and cost no more than the p90 of the cost; null: too few runs to say."""
+
+    runs: int
+    ends_held: float | None
+    costs_held: float | None
+
+
 class LoopShown(TypedDict):
     """`ticking`: ticks come as often as they should, or another replica ticks. `last_tick_age_s`: since the end of the
     last tick, null where there was none or another replica ticks; the tick is late after `late_after_s`.
     `last_tick_late_s`: how late that tick started. `ticks`: since this process started. `saved_on_notice`: null where
-    the database could not be read."""
+    the database could not be read. `forecasts_held`: the same."""
 
     leader: bool
     ticking: bool
@@ -68,6 +81,7 @@ class LoopShown(TypedDict):
     last_tick_late_s: float
     leases: list[LeaseShown]
     saved_on_notice: SavedOnNotice | None
+    forecasts_held: ForecastsHeld | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +173,58 @@ class Preemptions:
         return {"window_s": WINDOW_S, "preemptions": len(outcomes), "saved": sum(outcomes)}
 
 
-def loop_json(loop: LoopStatus, poll_interval_s: float, saved: SavedOnNotice | None = None) -> LoopShown:
+class Calibration:
+    """How many past forecasts held. The rows are read at most once in KEPT_S, for people who look."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._held: ForecastsHeld | None = None
+
+    def read(self) -> ForecastsHeld | None:
+        """None where the database could not be read."""
+        with self._lock:
+            now = self._parts.clock.monotonic()
+            if self._read_at is None or now - self._read_at >= KEPT_S:
+                self._held, self._read_at = self._count(), now
+            return self._held
+
+    def _count(self) -> ForecastsHeld | None:
+        where, before, runs = RunFilter(statuses=(str(Status.COMPLETED),)), None, list[Run]()
+        try:
+            for _ in range(COMPLETED_PAGES):
+                page = self._parts.store.page(where, before, PAGE)
+                runs += page.runs
+                before = page.next_key
+                if before is None:
+                    break
+        except StoreDown:
+            return None
+        return forecasts_held(runs, self._parts.clock.now())
+
+
+def forecasts_held(runs: Iterable[Run], now: float) -> ForecastsHeld:
+    """Of completed runs. A run that a person or a limit stopped would have ended later, which says nothing."""
+    ends, costs = list[bool](), list[bool]()
+    for run in runs:
+        first = run.chain.first_forecast
+        if first is None or first.generation != run.generation:
+            continue
+        ended_at = run.attempt.ended_at if run.attempt is not None else None
+        ends.append((run.status_since if ended_at is None else ended_at) <= first.ends_at[-1])
+        if first.usd and run.money.all_known:
+            costs.append(run_cost_usd(run, now) <= first.usd[-1])
+    return {"runs": len(ends), "ends_held": _share(ends), "costs_held": _share(costs)}
+
+
+def _share(held: Sequence[bool]) -> float | None:
+    return round(sum(held) / len(held), 4) if len(held) >= LEAST_FORECASTS else None
+
+
+def loop_json(
+    loop: LoopStatus, poll_interval_s: float, saved: SavedOnNotice | None = None, held: ForecastsHeld | None = None
+) -> LoopShown:
     """From memory alone."""
     return {
         "leader": loop.leader,
@@ -172,6 +237,7 @@ def loop_json(loop: LoopStatus, poll_interval_s: float, saved: SavedOnNotice | N
         "last_tick_late_s": loop.late_s,
         "leases": [{"name": name, "held": held} for name, held in loop.leases.items()],
         "saved_on_notice": saved,
+        "forecasts_held": held,
     }
 
 
