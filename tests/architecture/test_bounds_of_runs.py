@@ -29,6 +29,7 @@ REASONS = {
     "services/migration/oldspec.py ENV_VALUE_MAX": "characters of a value",
     "services/reading/curves.py KEPT_POINTS": "points of series: an older series is read again",
     "services/reading/curves.py POINTS_MAX": "points of a metric in one response",
+    "services/reading/ledger.py RUNS_MAX": "runs that one request counts, which says when there are more",
     "services/reading/series.py LINES_KEPT": "lines of steps: an older one is read again",
     "services/runs/many.py MOST": "runs in one command for many, which says when there are more",
     "storage/rows/bases.py READ_MAX": "bases, not runs",

@@ -11,7 +11,7 @@ from tools.checks.links import prose
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for folder in ("docs", "docs/providers") for path in (ROOT / folder).glob("*.md"))
-MOST_PAGES, MOST_OF_README, LONG = 30, 120, 150
+MOST_PAGES, MOST_OF_README, LONG = 31, 120, 150
 
 
 def faults(page: str) -> list[str]:
