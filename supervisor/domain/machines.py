@@ -63,6 +63,30 @@ class ZoneRecord:
     stocked_out_at: float = 0.0  # the last time without capacity, epoch seconds; 0 = never
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A create call of the past with its answer. `at`: when it was answered. `obtained`: it brought a machine, which
+    worked until `ended_at` (None: it still does). `lost`: the platform took that machine."""
+
+    offer: OfferKey
+    at: float
+    obtained: bool
+    ended_at: float | None = None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What our calls of the past say about the next machine of an offer (lifecycle/rungs/survival)."""
+
+    life_s: float  # expected, within a day
+    return_per_s: float  # the rate at which a zone that refused has capacity again
+    is_measured: bool = False  # that rate comes from own calls; False = from the prior
+    up_at: float = 0.0  # when one of our machines last worked there; 0 = never
+    lives: int = 0  # machines that we had there
+    lost: int = 0  # machines of these that the platform took
+
+
 class How(StrEnum):
     """Who ends the bill of a machine that its own end does not end."""
 
