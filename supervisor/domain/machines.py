@@ -41,13 +41,14 @@ class Placement:
 class Offer:
     """A placement and its price. None = the price is unknown: it never counts as 0, and no budget can depend on it.
     `minimum_s`: the minimum time that the platform bills for. `off_usd_per_h`: of its disks, while it is switched
-    off."""
+    off. `chance`: how likely the platform has such a machine now, as it says itself, 0 to 1; None = it does not say."""
 
     placement: Placement
     price_usd_per_h: float | None
     on_demand_usd_per_h: float | None
     minimum_s: float = 0.0
     off_usd_per_h: float | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,7 @@ class Store(Protocol):
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]: ...
 
-    def calls(self, cell: str, most: int) -> list[Call]:
+    def past_calls(self, cell: str, most: int) -> list[Call]:
         """Create calls that brought a machine, and calls that were refused for a lack of capacity: of the newest runs
         of this cell, up to `most` of each."""
 

@@ -183,7 +183,7 @@ class SqlStore:
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]:
         return self.database.read(cells.zones_of, cell)
 
-    def calls(self, cell: str, most: int) -> list[Call]:
+    def past_calls(self, cell: str, most: int) -> list[Call]:
         return self.database.read(cells.calls_of, cell, most)
 
     def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:

@@ -19,7 +19,7 @@ from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.gates.places import PASSING, failure_text, restore_s, stopping
 from supervisor.lifecycle.offers.ladder import ladder, pay_rule, request_key
 from supervisor.lifecycle.offers.paying import is_spent, least_s
-from supervisor.lifecycle.offers.ranking import lane_of, ranking, spread
+from supervisor.lifecycle.offers.ranking import lane_of, ranking
 from supervisor.wording.sessions import used_up_text
 
 REFUSED_S = 3600.0  # for so long a run does not request an offer again whose GPUs did not work
@@ -198,7 +198,6 @@ def _sorted_offers(run: Run, world: World, now: float) -> tuple[list[Offer], lis
         else:
             good.append(offer)
     good.sort(key=ranking(run, offers, world, now))
-    good = spread(run, good, world, now)
     cooling.sort(key=lambda item: item[1].cool_until)
     return good, cooling
 

@@ -10,7 +10,7 @@ set it; there, and where two zones cost about the same, zones whose machines wer
 requested only to measure it, and no machine that works is ever moved for what a zone promises.
 
 Runs of one group would fall together if they shared a zone. So each has a lane, by its key, and lanes take turns among
-the zones that are nearly as good as the best.
+zones that cost about the same.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from supervisor.lifecycle.rungs.survival import NOTHING_KNOWN
 CHANGEOVER_S = 600.0  # boot, pull, restore and repeated steps; only its proportion to the wait matters
 REFUSED_S = 300.0  # what a refused request costs: the wait for its answer, and the zones that are left are worse
 STEP = 0.02  # costs that differ by less are equal, and the order of the ladder counts
-ALIKE = 1.5  # a zone that costs at most so many times as much as the best one is good enough to spread a group
+ALIKE = 1.5  # zones whose costs differ by no more than this factor are in one class, in which a group is spread
 LANES = 12  # runs of a group that get an answer of their own; 2, 3, 4 or 6 zones share them evenly
 LEAST_CHANCE = 0.001
-Rank = tuple[int, bool, int, int, int, int]
+Rank = tuple[int, bool, int, int, int, int, int]
 
 
 def ranking(run: Run, offers: Sequence[Offer], world: World, now: float) -> Callable[[Offer], Rank]:
@@ -44,7 +44,14 @@ def ranking(run: Run, offers: Sequence[Offer], world: World, now: float) -> Call
         key = (*_kind(offer.placement), _price(offer))
         count = len(lost_lately(world.zones.get(offer_key(offer.placement)), now))
         losses[key] = min(losses.get(key, count), count)
-    last = run.attempt
+    last, lane = run.attempt, lane_of(run)
+    zones = {zone: index for index, zone in enumerate(dict.fromkeys((place.provider, place.zone) for place in places))}
+
+    def among_equals(place: Placement, log_cost: float) -> tuple[int, int]:
+        """Its cost; in a group its class of cost, and the zone's turn in it."""
+        if lane is None:
+            return round(log_cost / STEP), 0
+        return math.floor(log_cost / math.log(ALIKE)), _turn(lane, zones[place.provider, place.zone], len(zones))
 
     def rank(offer: Offer) -> Rank:
         place = offer.placement
@@ -57,7 +64,7 @@ def ranking(run: Run, offers: Sequence[Offer], world: World, now: float) -> Call
             kinds[kind],
             losses[(*kind, price)],
             prices[price],
-            round(math.log(cost_of(place, world, now)) / STEP),
+            *among_equals(place, math.log(cost_of(offer, world, now))),
         )
 
     return rank
@@ -71,26 +78,27 @@ def _price(offer: Offer) -> tuple[str, float | None]:
     return offer.placement.provider, offer.price_usd_per_h
 
 
-def cost_of(place: Placement, world: World, now: float) -> float:
+def cost_of(offer: Offer, world: World, now: float) -> float:
     """Seconds lost for each second of a machine's life there. The same for all runs, so it is computed once a tick."""
-    key = offer_key(place)
+    key = offer_key(offer.placement)
     record, outlook = world.zones.get(key), world.outlooks.get(key, NOTHING_KNOWN)
-    cached = "cost", record, outlook, now
+    cached = "cost", record, outlook, offer.chance, now
     if cached not in world.judged:
-        chance = max(LEAST_CHANCE, chance_of(record, outlook, now))
+        chance = max(LEAST_CHANCE, chance_of(record, outlook, offer.chance, now))
         world.judged[cached] = (CHANGEOVER_S + REFUSED_S * (1.0 - chance) / chance) / outlook.life_s
     cost: float = world.judged[cached]
     return cost
 
 
-def chance_of(record: ZoneRecord | None, outlook: Outlook, now: float) -> float:
+def chance_of(record: ZoneRecord | None, outlook: Outlook, advised: float | None, now: float) -> float:
     """That a request there is granted now. A zone goes up and down at two rates, and we know when we saw it last: with
-    time, what we saw counts less, and the share of the time that it is up counts more."""
+    time, what we saw counts less, and the share of the time that it is up counts more. In place of this share counts
+    the platform's own advice, where there is any."""
     lost = lost_lately(record, now)
     down_at = max(record.stocked_out_at if record is not None else 0.0, lost[-1] if lost else 0.0)
     up_at = outlook.up_at
-    leaves, returns = 1.0 / outlook.life_s, outlook.return_per_s
-    usual = returns / (returns + leaves)
+    leaves, returns = 1.0 / max(1.0, outlook.life_s), outlook.return_per_s
+    usual = returns / (returns + leaves) if advised is None else advised
     seen_at = max(up_at, down_at)
     if not 0.0 < seen_at <= now:
         return usual
@@ -107,20 +115,8 @@ def lane_of(run: Run) -> int | None:
     return None if is_alone else run.key % LANES
 
 
-def spread(run: Run, good: Sequence[Offer], world: World, now: float) -> list[Offer]:
-    """The offers, the best first, with the zones that are nearly as good as the first in the order of the run's
-    lane."""
-    lane = lane_of(run)
-    if lane is None or len(good) < 2:
-        return list(good)
-    first = good[0]
-    most = ALIKE * cost_of(first.placement, world, now)
-    zones = [offer for offer in good if _is_alike(offer, first, run) and cost_of(offer.placement, world, now) <= most]
-    turn = lane % len(zones)
-    zones = [*zones[turn:], *zones[:turn]]
-    return [*zones, *(offer for offer in good if offer not in zones)]
-
-
-def _is_alike(offer: Offer, first: Offer, run: Run) -> bool:
-    same = _kind(offer.placement) == _kind(first.placement) and _price(offer) == _price(first)
-    return same and (offer is first or offer.placement.zone != run.avoid_zone)
+def _turn(lane: int, index: int, count: int) -> int:
+    """The place of the zone with this index in the order of the lane. Lanes that begin at the same zone go on in two
+    directions, so the runs of a zone that falls part again."""
+    rounds, begin = divmod(lane, count)
+    return (index - begin) % count if rounds % 2 == 0 else (begin - index) % count

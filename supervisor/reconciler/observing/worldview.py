@@ -46,7 +46,7 @@ class Outlooks:
             return
         self._read_at = now
         try:
-            self.by_offer = outlooks(self.store.calls(self.cell, CALLS_READ), now)
+            self.by_offer = outlooks(self.store.past_calls(self.cell, CALLS_READ), now)
         except StoreDown as error:
             extra = {telemetry.ACTION: "observe", telemetry.ERROR: str(error)}
             log.warning("own calls of the past not read", extra=extra)
