@@ -80,7 +80,7 @@ class Call:
 class Outlook:
     """What our calls of the past say about the next machine of an offer (lifecycle/rungs/survival)."""
 
-    life_s: float  # expected, within a day
+    life_s: float  # expected within the first two hours
     return_per_s: float  # the rate at which a zone that refused has capacity again
     is_measured: bool = False  # that rate comes from own calls; False = from the prior
     up_at: float = 0.0  # when one of our machines last worked there; 0 = never

@@ -20,7 +20,7 @@ from supervisor.lifecycle.offers.ladder import recent
 
 LOST_WINDOW_S = 21_600.0  # a machine that was lost longer ago says nothing about its zone now
 LOST_KEPT = 8  # of one offer
-RETURNED = 0.4  # a zone that is down is asked again when it is up with this chance (tuned in `make policy`, replay)
+RETURNED = 0.33  # a zone that is down is asked again when it is up with this chance (tuned in `make policy`, replay)
 
 Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 

@@ -24,9 +24,9 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.lessons import lost_lately
 from supervisor.lifecycle.rungs.survival import NOTHING_KNOWN
 
-CHANGEOVER_S = 600.0  # boot, pull, restore and repeated steps; only its proportion to the wait matters
-REFUSED_S = 300.0  # what a refused request costs: the wait for its answer, and the zones that are left are worse
-STEP = 0.02  # costs that differ by less are equal, and the order of the ladder counts
+CHANGEOVER_S = 1200.0  # boot, pull, restore and repeated steps; only its proportion to the wait matters
+REFUSED_S = 200.0  # what a refused request costs: the wait for its answer, and the zones that are left are worse
+STEP = 0.2  # costs that differ by about a fifth are equal, and the order of the ladder counts
 ALIKE = 1.5  # zones whose costs differ by no more than this factor are in one class, in which a group is spread
 LANES = 12  # runs of a group that get an answer of their own; 2, 3, 4 or 6 zones share them evenly
 LEAST_CHANCE = 0.001
