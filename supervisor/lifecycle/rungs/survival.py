@@ -45,6 +45,7 @@ PRIOR_RETURN_PER_S = -math.log(1.0 - 0.13) / 600.0
 PRIOR_RETURNS = 2.0  # the prior weighs as much as so many returns
 SHARED_RETURNS = 30.0  # what all zones of the shape show weighs as much as so many returns of one zone
 LONGEST_PAIR_S = 3600.0  # twice the longest cool-down of a zone
+CALLS_READ = 1000  # of each kind: bounds what a reading costs, 20 ms
 LEAST_PAIRS = 2  # fewer measured waits say nothing
 
 

@@ -14,7 +14,7 @@ from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker, admitted, prove_fresh
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.rungs.survival import outlooks
+from supervisor.lifecycle.rungs.survival import CALLS_READ, outlooks
 from supervisor.ports.provider import Provider, quotas_of
 from supervisor.ports.store import Store, StoreDown
 from supervisor.reconciler.observing.observe import Snapshot
@@ -23,7 +23,6 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 
 OUTLOOK_EVERY_S = 120.0
-CALLS_READ = 1000  # of each kind: bounds what a reading costs, 20 ms
 
 
 @dataclass
