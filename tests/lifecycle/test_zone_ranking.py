@@ -13,7 +13,6 @@ from supervisor.domain.observation import CreateFailed, World
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.offers import ranking
 from supervisor.lifecycle.offers.choosing import NoOffer, choose
 from supervisor.lifecycle.offers.lessons import after_failure, after_loss, lessons_of, return_s

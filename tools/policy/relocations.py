@@ -145,11 +145,13 @@ def report() -> tuple[list[str], list[str]]:
         result = replay(zones)
         calls = result.calls_per_relocation
         lines.append(
-            f"{len(zones)} zones of {prefix}, one run for {result.rounds:,} rounds: {result.without:.2%} of them without a "
-            f"machine, {calls:.2f} create calls per relocation ({result.calls} for {result.relocations})"
+            f"{len(zones)} zones of {prefix}, one run for {result.rounds:,} rounds: {result.without:.2%} of them without "
+            f"a machine, {calls:.2f} create calls per relocation ({result.calls} for {result.relocations})"
         )
         if round(result.without, 4) > most:
-            missed.append(f"{prefix} is {result.without - most:.2%} of the time longer without a machine than {most:.2%}")
+            missed.append(
+                f"{prefix} is {result.without - most:.2%} of the time longer without a machine than {most:.2%}"
+            )
         if calls > CALLS_PER_RELOCATION:
             missed.append(f"{prefix} makes {calls:.2f} create calls per relocation, {CALLS_PER_RELOCATION} at most")
     return lines, missed

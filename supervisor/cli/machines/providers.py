@@ -220,6 +220,6 @@ def zones(client: Client, form: str) -> None:
     response = client.get("/v1/zones")
     if ZONES.show(response, response["zones"], form):
         output.note(
-            f"LOST: machines preempted within the last {duration(response['window_s'])}. LIVES: preempted machines of all "
-            "that runs had there. BACK: when a zone that refused usually has capacity again. No cloud was queried."
+            f"LOST: machines preempted within the last {duration(response['window_s'])}. LIVES: preempted machines of "
+            "all that runs had there. BACK: when a zone that refused usually has capacity again. No cloud was queried."
         )

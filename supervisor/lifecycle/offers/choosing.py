@@ -2,8 +2,8 @@
 
 Offers that cool down after a failure are left out, and so are zones that cannot be read now. At each provider the zone
 that was just lost comes last, so it is requested again only when nothing else there is good. Zones of one shape and
-price are ranked by how long machines live there and how soon one is obtained (`ranking`). An offer whose place fails a check of the gates G0 or G1 is
-passed over until that is fixed or waived; what was not read there stops nothing.
+price are ranked by how long machines live there and how soon one is obtained (`ranking`). An offer whose place fails a
+check of the gates G0 or G1 is passed over until that is fixed or waived; what was not read there stops nothing.
 """
 
 from __future__ import annotations

@@ -37,12 +37,7 @@ def return_s(outlook: Outlook | None) -> float | None:
 
 
 def after_failure(
-    record: ZoneRecord | None,
-    cause: Cause,
-    detail: str,
-    world: World,
-    now: float,
-    outlook: Outlook | None = None,
+    record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float, outlook: Outlook | None = None
 ) -> ZoneRecord:
     """What a definite failure teaches. Cool-downs last as long as measured returns say, within 3 to 30 minutes; without
     measured returns they double. A quota has its own pace."""
@@ -90,7 +85,9 @@ def after_loss(place: Placement, world: World, now: float) -> Lessons:
     if back_s is not None and back_s >= world.knobs.cooldown_min_s:
         until = max(record.cool_until, now + min(back_s, world.knobs.cooldown_max_s))
         detail = "a machine there was just preempted, and zones of this shape take a while to come back"
-        record = replace(record, cool_until=until, cause=record.cause or Cause.NO_CAPACITY, detail=record.detail or detail)
+        record = replace(
+            record, cool_until=until, cause=record.cause or Cause.NO_CAPACITY, detail=record.detail or detail
+        )
     return ((key, record),)
 
 

@@ -1,9 +1,9 @@
-"""How long machines of a zone live, and how soon a zone that refused has capacity again: from own launches, with a prior.
+"""How long machines of a zone live, and how soon a zone that refused has capacity again: own launches, with a prior.
 
 Lives are judged by Kaplan-Meier: a machine that its user stopped, or that still lives, shows only that it lived so
 long. Without that, half of the machines of the prior would count as lost when their users stopped them. A zone with few
-machines of its own leans on the prior, which weighs as much as `PRIOR_LIVES` machines. Losses come early: a machine that
-has lived for some hours is safer than a new one.
+machines of its own leans on the prior, which weighs as much as `PRIOR_LIVES` machines. Losses come early: a machine
+that has lived for some hours is safer than a new one.
 
 A zone that refused a request or took a machine back is down until a request shows that it is not. The rate of its
 return is the number of returns divided by the time that was waited for them. All zones of one shape share what they
@@ -20,8 +20,8 @@ from itertools import groupby
 
 from supervisor.domain.machines import Call, OfferKey, Outlook
 
-# Lives are counted up to so much. Losses come early; a longer time would hide them behind the few machines that live for
-# days. This number, and the others without another source, were chosen with the replay of `make policy`: its result is
+# Lives are counted up to so much. Losses come early; a longer time would hide them behind the few machines that live
+# for days. This number, and the others without another source, were chosen with the replay of `make policy`: its result is
 # flat around them (1.50 to 1.57 create calls per relocation in us-central1).
 HORIZON_S = 7200.0
 PRIOR_END_S = 86_400.0  # the platform of the prior took each machine after a day at the latest
@@ -168,10 +168,8 @@ def _pairs(own: Sequence[Call]) -> Iterable[tuple[float, bool]]:
     for call in own:
         if down_at is not None and 0.0 <= call.at - down_at <= LONGEST_PAIR_S:
             yield call.at - down_at, call.obtained
-        if not call.obtained:
-            down_at = call.at
-        else:
-            down_at = call.ended_at if call.lost else None
+        lost_at = call.ended_at if call.lost else None
+        down_at = lost_at if call.obtained else call.at
 
 
 def _outlook(key: OfferKey, own: Sequence[Call], waits: _Waits, now: float) -> Outlook:

@@ -67,7 +67,9 @@ class ZoneShown(PlacementJson):
     lives_lost: Annotated[int, Field(description="machines of these that the platform took")]
     returns_after_s: Annotated[
         float | None,
-        Field(description="when a zone that refused usually has capacity again; null: not measured by own requests yet"),
+        Field(
+            description="when a zone that refused usually has capacity again; null: not measured by own requests yet"
+        ),
     ]
     last_stock_out_at: formats.Time | None
     last_preemption_at: formats.Time | None
