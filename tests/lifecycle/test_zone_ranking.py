@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Call, Offer, Placement, ZoneRecord, offer_key
+from supervisor.domain.machines import Call, Offer, Outlook, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import CreateFailed, World
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.offers import ranking
 from supervisor.lifecycle.offers.choosing import NoOffer, choose
 from supervisor.lifecycle.offers.lessons import after_failure, after_loss, lessons_of, return_s
 from supervisor.lifecycle.rungs.survival import outlooks
+from tests.lifecycle.training_on import NOW as TRAINS_AT
+from tests.lifecycle.training_on import situations_by_chance
 from tests.lifecycle.worlds import NOW
 
 HOUR = 3600.0
@@ -92,9 +96,9 @@ def test_a_measured_return_sets_the_cool_down_within_its_bounds() -> None:
     ):
         outlook = outlooks(calls, NOW)[offer_key(place(zone))]
         assert outlook.is_measured
-        record = after_failure(None, Cause.NO_CAPACITY, "none", world_of(), NOW, outlook)
+        record = after_failure(None, Cause.NO_CAPACITY, "none", world_of(), NOW, outlook=outlook)
         assert least <= record.cool_until - NOW <= most
-    again = after_failure(record, Cause.NO_CAPACITY, "none", world_of(), NOW, outlook)
+    again = after_failure(record, Cause.NO_CAPACITY, "none", world_of(), NOW, outlook=outlook)
     assert again.cool_until == record.cool_until, "it does not double: the waits themselves lower the rate"
 
 
@@ -147,6 +151,23 @@ def test_answers_are_shared_by_all_runs_of_one_lane(monkeypatch: pytest.MonkeyPa
         choose(run_of(key, "sweep"), world, NOW)
     assert world.choices is not None
     assert len(world.choices) == ranking.LANES
+
+
+def test_a_machine_that_works_is_not_moved_for_what_zones_promise_or_cost() -> None:
+    """Whatever others cost, and however long they live: the same decision for the same machine, of any age."""
+    living = [each for each in situations_by_chance(random.Random(7), 400) if each[0].live_attempt is not None]
+    assert len(living) > 200
+    for run, obs, world in living:
+        own = world.offers.get("local", ())
+        cheap = tuple(
+            replace(offer, price_usd_per_h=0.001, chance=1.0)
+            for offer in own
+            if run.attempt is None or offer.placement != run.attempt.placement
+        )
+        best = {offer_key(offer.placement): Outlook(7200.0, 1.0, True, TRAINS_AT, 100, 0) for offer in cheap}
+        tempting = replace(world, offers={"local": (*cheap, *own)}, outlooks=best, judged={})
+        before, after = decide(run, obs, world, TRAINS_AT), decide(run, obs, tempting, TRAINS_AT)
+        assert (before.run, before.actions) == (after.run, after.actions)
 
 
 @pytest.mark.parametrize("name", ["LANES", "ALIKE"])

@@ -145,8 +145,8 @@ def report() -> tuple[list[str], list[str]]:
         result = replay(zones)
         calls = result.calls_per_relocation
         lines.append(
-            f"{len(zones)} zones of {prefix}, one run for {result.rounds:,} rounds: {result.without:.2%} of them without "
-            f"a machine, {calls:.2f} create calls per relocation ({result.calls} for {result.relocations})"
+            f"{len(zones)} zones of {prefix}, one run for {result.rounds:,} rounds: {result.without:.2%} of them "
+            f"without a machine, {calls:.2f} create calls per relocation ({result.calls} for {result.relocations})"
         )
         if round(result.without, 4) > most:
             missed.append(

@@ -37,7 +37,7 @@ def return_s(outlook: Outlook | None) -> float | None:
 
 
 def after_failure(
-    record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float, outlook: Outlook | None = None
+    record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float, *, outlook: Outlook | None = None
 ) -> ZoneRecord:
     """What a definite failure teaches. Cool-downs last as long as measured returns say, within 3 to 30 minutes; without
     measured returns they double. A quota has its own pace."""

@@ -21,8 +21,8 @@ from itertools import groupby
 from supervisor.domain.machines import Call, OfferKey, Outlook
 
 # Lives are counted up to so much. Losses come early; a longer time would hide them behind the few machines that live
-# for days. This number, and the others without another source, were chosen with the replay of `make policy`: its result is
-# flat around them (1.50 to 1.57 create calls per relocation in us-central1).
+# for days. This number, and the others without another source, were chosen with the replay of `make policy`: its result
+# is flat around them (1.50 to 1.57 create calls per relocation in us-central1).
 HORIZON_S = 7200.0
 PRIOR_END_S = 86_400.0  # the platform of the prior took each machine after a day at the latest
 # Of 1,442 preemptible machines of 2019: (age, the share that still lived), by Kaplan-Meier. tools/policy/data has the
