@@ -41,13 +41,14 @@ class Placement:
 class Offer:
     """A placement and its price. None = the price is unknown: it never counts as 0, and no budget can depend on it.
     `minimum_s`: the minimum time that the platform bills for. `off_usd_per_h`: of its disks, while it is switched
-    off."""
+    off. `chance`: how likely the platform has such a machine now, as it says itself, 0 to 1; None = it does not say."""
 
     placement: Placement
     price_usd_per_h: float | None
     on_demand_usd_per_h: float | None
     minimum_s: float = 0.0
     off_usd_per_h: float | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,30 @@ class ZoneRecord:
     detail: str
     lost_at: tuple[float, ...] = ()  # the last preemptions, oldest first, epoch seconds
     stocked_out_at: float = 0.0  # the last time without capacity, epoch seconds; 0 = never
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A create call of the past with its answer. `at`: when it was answered. `obtained`: it brought a machine, which
+    worked until `ended_at` (None: it still does). `lost`: the platform took that machine."""
+
+    offer: OfferKey
+    at: float
+    obtained: bool
+    ended_at: float | None = None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What our calls of the past say about the next machine of an offer (lifecycle/rungs/survival)."""
+
+    life_s: float  # expected within the first two hours
+    return_per_s: float  # the rate at which a zone that refused has capacity again
+    is_measured: bool = False  # that rate comes from own calls; False = from the prior
+    up_at: float = 0.0  # when one of our machines last worked there; 0 = never
+    lives: int = 0  # machines that we had there
+    lost: int = 0  # machines of these that the platform took
 
 
 class How(StrEnum):

@@ -25,6 +25,7 @@ from supervisor.domain.machines import (
     Meter,
     Offer,
     OfferKey,
+    Outlook,
     Placement,
     Quota,
     ZoneRecord,
@@ -225,6 +226,8 @@ class World:
     meters: Mapping[tuple[str, str], Meter] = field(default_factory=dict)
     host_users: Mapping[tuple[str, str], tuple[HostUser, ...]] = field(default_factory=dict)
     closing: frozenset[str] = frozenset()  # those of `unread` that are given back: their end is approved
+    # What own calls of the past say about the next machine; an offer that is missing has had none.
+    outlooks: Mapping[OfferKey, Outlook] = field(default_factory=dict)
 
     def machines_of(self, provider: str) -> str:
         """The source of this provider's machines."""

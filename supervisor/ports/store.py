@@ -19,7 +19,7 @@ from supervisor.domain.callers import Token
 from supervisor.domain.events import Event
 from supervisor.domain.figures import NOTHING, MachineFigures
 from supervisor.domain.incidents import Incident
-from supervisor.domain.machines import OfferKey, ZoneRecord
+from supervisor.domain.machines import Call, OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.history import History, Patrols, StoredEvent
@@ -312,6 +312,10 @@ class Store(Protocol):
         Ages follow the database's clock. Empty after the loss of the lease."""
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]: ...
+
+    def past_calls(self, cell: str, most: int) -> list[Call]:
+        """Create calls that brought a machine, and calls that were refused for a lack of capacity: of the newest runs
+        of this cell, up to `most` of each."""
 
     def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
         """The number of machines per offer that the runs of this cell (and owner) have now, by their rows."""

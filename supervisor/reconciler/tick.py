@@ -35,7 +35,7 @@ from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Pushed, Snapshot
 from supervisor.reconciler.observing.readers import Readers, Wanted
 from supervisor.reconciler.observing.sampling import Sampler
-from supervisor.reconciler.observing.worldview import Worldview
+from supervisor.reconciler.observing.worldview import Outlooks, Worldview
 from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.tally import Tally
@@ -67,6 +67,7 @@ class Tick:
     runs: dict[int, Run] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     incidents: IncidentWatch = field(init=False)
+    outlooks: Outlooks = field(init=False)
     _linked: set[int] = field(default_factory=set)  # keys of runs with a group, or after others
     _metered: set[int] = field(default_factory=set)  # keys of runs on hosts with a meter
     _nonces: Nonces = field(init=False)
@@ -76,6 +77,7 @@ class Tick:
     def __post_init__(self) -> None:
         self.worldview.runs = self.runs
         self.incidents = IncidentWatch(self.store, self.cell, self.worldview)
+        self.outlooks = Outlooks(self.store, self.cell)
         self.actor.bad_nodes = self.incidents.bad_nodes
         self._nonces, self._rejected = Nonces(self.store), RejectedBeats(self.store)
 
@@ -110,8 +112,9 @@ class Tick:
     def _world(self, observations: Observations) -> World:
         zones, now = self.store.zones(self.cell), observations.now
         self.incidents.refresh(now)
+        self.outlooks.refresh(now)
         world = self.worldview.world(observations.snapshot, zones, self.clock.wall() - now)
-        return replace(world, blocked=self.incidents.blocked)
+        return replace(world, blocked=self.incidents.blocked, outlooks=self.outlooks.by_offer)
 
     def _settle(
         self,
@@ -166,6 +169,7 @@ class Tick:
             self._restart = False
             self.tally.restart()
             self.incidents.restart()
+            self.outlooks.restart()
             for key in list(self.runs):
                 self._drop(key)
         changed, keys = self.store.active(self.cell, {key: run.version for key, run in self.runs.items()})

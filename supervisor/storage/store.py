@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event
-from supervisor.domain.machines import OfferKey, ZoneRecord
+from supervisor.domain.machines import Call, OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.history import EventFilter, StoredEvent
@@ -182,6 +182,9 @@ class SqlStore:
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]:
         return self.database.read(cells.zones_of, cell)
+
+    def past_calls(self, cell: str, most: int) -> list[Call]:
+        return self.database.read(cells.calls_of, cell, most)
 
     def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
         return self.database.read(cells.machines, cell, owner)

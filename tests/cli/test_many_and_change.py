@@ -127,7 +127,7 @@ def test_zones(api, spot) -> None:
     zone = {
         "provider": "gce", "region": "r", "zone": "r-a", "shape": "t4", "spot": True, "price_usd_per_h": 0.35,
         "state": "cooling", "machines": 2, "failures": 3, "cause": "no_capacity", "detail": "the zone is full",
-        "cool_until": "2020-01-01T00:00:00.000Z", "preemptions": 1,
+        "cool_until": "2020-01-01T00:00:00.000Z", "preemptions": 1, "lives": 9, "lives_lost": 3, "returns_after_s": 660,
         "last_stock_out_at": None, "last_preemption_at": None,
     }  # fmt: skip
     other = {
@@ -138,12 +138,14 @@ def test_zones(api, spot) -> None:
         "cause": None,
         "detail": None,
         "cool_until": None,
+        "lives": 0,
+        "returns_after_s": None,
     }
     api.respond("GET", "/v1/zones", {"zones": [zone, other], "window_s": 21600.0})
     ended = spot("zones")
     assert [" ".join(line.split()) for line in ended.lines] == [
-        "ZONE SHAPE STATE MACHINES LOST $/H WHY",
-        "r-a t4 cooling, retry in 0 s 2 1 $0.35 no_capacity: the zone is full",
-        f"r-a t4 on-demand unknown {DASH} 1 $0.35",
+        "ZONE SHAPE STATE MACHINES LOST LIVES BACK $/H WHY",
+        "r-a t4 cooling, retry in 0 s 2 1 3 of 9 11 min $0.35 no_capacity: the zone is full",
+        f"r-a t4 on-demand unknown {DASH} 1 {DASH} {DASH} $0.35",
     ]
     assert "within the last 6 h" in ended.err

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
+from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.figures import MachineFigures
-from supervisor.domain.machines import OfferKey, ZoneRecord
+from supervisor.domain.machines import Call, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Sample, Store
 from tests.contracts.store_values import (
@@ -245,6 +246,18 @@ class LoopSuite:
         assert store.zones("elsewhere") == {}
         store.put_zone(CELL, key, None)
         assert list(store.zones(CELL)) == [other]
+
+    def test_past_calls_are_machines_and_refusals_of_the_newest_runs(self, store: Store) -> None:
+        one, two, other = insert(store, a_run("a-1"), a_run("a-2"), a_run("a-3", cell="elsewhere"))
+        lost = replace(an_attempt(), ended_at=NOW + 50.0, cause=Cause.PREEMPTED)
+        changed(store, one, replace(running(one), attempt=lost))
+        refused = a_try(ended_at=NOW + 5.0, outcome=Cause.NO_CAPACITY)
+        changed(store, two, replace(two, try_=refused))
+        changed(store, other, replace(running(other), attempt=lost))
+        machine = Call(offer_key(lost.placement), lost.started_at, True, NOW + 50.0, lost=True)
+        refusal = Call(offer_key(refused.placement), NOW + 5.0, False)
+        assert store.past_calls(CELL, 10) == [machine, refusal]
+        assert store.past_calls("nowhere", 10) == []
 
     def test_the_outbox_holds_what_is_announced_until_it_is_settled(self, store: Store) -> None:
         (run,) = insert(store, a_run())

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from supervisor.domain.machines import Offer, ZoneRecord, offer_key
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines import Offer, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.choosing import choose, queue
 from supervisor.lifecycle.offers.ladder import ladder
+from supervisor.lifecycle.offers.lessons import after_failure
 from tests.lifecycle.strategies import NOW
 from tests.lifecycle.test_placement import choices
 
@@ -29,5 +31,6 @@ def test_each_refusing_offer_is_followed_by_the_next_of_the_queue(choice: tuple[
             assert not isinstance(chosen, Offer), "only what is cooling is left"
             return
         assert chosen == offer
-        refused = ZoneRecord(1, NOW + 180, "no_capacity", "none left")
-        world = replace(world, zones={**world.zones, offer_key(offer.placement): refused})
+        key = offer_key(offer.placement)
+        refused = after_failure(world.zones.get(key), Cause.NO_CAPACITY, "none left", world, NOW)
+        world = replace(world, zones={**world.zones, key: refused})

@@ -120,7 +120,7 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
          "supervisor.reconciler.tick.with_host_users", a_closing_host_takes_runs),
         ("cloud/requested-then-refused-everywhere",
          "supervisor.lifecycle.phases.launching._is_requested", nothing_is_only_requested),
-        ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),
+        ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.ranking.lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.end_in", no_beat_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.events.warnings.next_reminder_at", reminded_in_every_tick),
         ("limits/limits-keep-their-grace", "supervisor.lifecycle.living.limits.KEPT_SHARE", 0.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from supervisor.domain.findings import Check, Finding
 from supervisor.services.doctor.doctor import Surroundings, examine
-from supervisor.services.reading.cost import beat_cost
+from supervisor.services.reading.cost import CONTROL_USD, beat_cost, cheap_beat_s
 from tests.services.bed import Bed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
@@ -21,12 +22,13 @@ def test_a_beat_a_minute_is_43_200_writes_and_86_400_reads_a_month() -> None:
     marker_reads = 4320 * 0.0000004
     assert cost.beats_usd == pytest.approx(43_200 * 0.000005 + 86_400 * 0.0000004 + marker_reads)
     assert cost.logs_usd == pytest.approx(8640 * 0.000005)
-    assert cost.looks_usd == pytest.approx(86_400 * 2 * 0.000005), "the canary and one page"
+    markers = 86_400 * (1 - 1 / 20) * 0.0000004  # one a tick, of which the run pays one in 20 ticks
+    assert cost.looks_usd == pytest.approx(86_400 * 2 * 0.000005 + markers), "the canary and one page"
 
 
 def test_every_thousand_runs_are_one_more_page() -> None:
     assert beat_cost(60.0, 300.0, 30.0, 600.0, 10_000).looks_usd == pytest.approx(86_400 * 11 * 0.000005)
-    assert beat_cost(60.0, 300.0, 30.0, 600.0, 1000).looks_usd == beat_cost(60.0, 300.0, 30.0, 600.0).looks_usd
+    assert beat_cost(60.0, 300.0, 30.0, 600.0, 1000).looks_usd == pytest.approx(86_400 * 2 * 0.000005)
 
 
 def test_the_page_of_settings_has_the_same_figures() -> None:
@@ -36,6 +38,15 @@ def test_the_page_of_settings_has_the_same_figures() -> None:
     default = beat_cost(60.0, 300.0, 30.0, 600.0)
     assert f"`log_chunk_s = 300` ${default.logs_usd:.2f} a month" in text
     assert f"`poll_interval_s = 30` ${default.looks_usd:.2f} a month" in text
+
+
+def test_the_pace_at_which_the_control_of_a_run_costs_two_cents_a_month() -> None:
+    pace_s = cheap_beat_s(600.0)
+    assert 820.0 < pace_s < 830.0
+    assert beat_cost(pace_s, 300.0, 30.0, 600.0).beats_usd == pytest.approx(CONTROL_USD)
+    assert beat_cost(60.0, 300.0, 30.0, 600.0).beats_usd > 10 * CONTROL_USD, "the defaults are far from it"
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"`beat_store_s = {math.ceil(pace_s)}`" in text
 
 
 def doctor(bed: Bed, tmp_path: Path, pushed: bool) -> list[dict[str, str]]:
@@ -56,6 +67,7 @@ def test_the_doctor_says_so_where_the_store_is_a_bucket(bed: Bed, tmp_path: Path
     assert (told["group"], told["result"]) == ("google", "ok")
     assert told["fact"].startswith("a run that trains for a month costs $0.13 for beats (one stored every 120 s)")
     assert "pushed" not in told["fact"]
+    assert "with beat_store_s = 823 the beats of a run cost $0.02" in told["fact"]
     assert found["objects"]["group"] == "google"
     assert found["identity"]["fact"] == "worker@p"
     assert "cost nothing" in {c["name"]: c for c in doctor(bed, tmp_path, pushed=True)}["beats cost"]["fact"]

@@ -45,6 +45,9 @@ def test_what_nobody_has_asked_for_is_told_as_unknown(any_bed: Bed) -> None:
         "cool_until": None,
         "last_stock_out_at": None,
         "preemptions": 0,
+        "lives": 0,
+        "lives_lost": 0,
+        "returns_after_s": None,
         "last_preemption_at": None,
         "no_contact_since": None,
     }

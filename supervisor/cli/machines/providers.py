@@ -192,6 +192,11 @@ def _shape(zone: Json) -> str:
     return safe(zone["shape"]) + gpu + ("" if zone["spot"] else "  on-demand")
 
 
+def _lives(zone: Json) -> str:
+    """Lost machines of all machines there; an older server does not send them."""
+    return f"{zone['lives_lost']} of {zone['lives']}" if zone.get("lives") else DASH
+
+
 ZONES = Table(
     "zone",
     {
@@ -200,6 +205,8 @@ ZONES = Table(
         "STATE": _state,
         "MACHINES": lambda zone: str(zone["machines"] or DASH),
         "LOST": lambda zone: str(zone["preemptions"] or DASH),
+        "LIVES": _lives,
+        "BACK": lambda zone: DASH if zone.get("returns_after_s") is None else duration(zone["returns_after_s"]),
         "$/H": lambda zone: money(zone["price_usd_per_h"]),
         "WHY": lambda zone: safe(": ".join(part for part in (zone["cause"], zone["detail"]) if part)),
     },
@@ -212,4 +219,7 @@ def zones(client: Client, form: str) -> None:
     """Show what is known of each zone: capacity, refusals and the time of the next retry, preempted machines."""
     response = client.get("/v1/zones")
     if ZONES.show(response, response["zones"], form):
-        output.note(f"LOST: machines preempted within the last {duration(response['window_s'])}. No cloud was queried.")
+        output.note(
+            f"LOST: machines preempted within the last {duration(response['window_s'])}. LIVES: preempted machines of "
+            "all that runs had there. BACK: when a zone that refused usually has capacity again. No cloud was queried."
+        )

@@ -1,14 +1,13 @@
 """Which offer of its ladder a run requests next, or why it can request none now.
 
 Offers that cool down after a failure are left out, and so are zones that cannot be read now. At each provider the zone
-that was just lost comes last, so it is requested again only when nothing else there is good. Among the zones of one
-shape, those that lost more machines lately come later. An offer whose place fails a check of the gates G0 or G1 is
-passed over until that is fixed or waived; what was not read there stops nothing.
+that was just lost comes last, so it is requested again only when nothing else there is good. Zones of one shape and
+price are ranked by how long machines live there and how soon one is obtained (`ranking`). An offer whose place fails a
+check of the gates G0 or G1 is passed over until that is fixed or waived; what was not read there stops nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,8 +18,8 @@ from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.gates.places import PASSING, failure_text, restore_s, stopping
 from supervisor.lifecycle.offers.ladder import ladder, pay_rule, request_key
-from supervisor.lifecycle.offers.lessons import lost_lately
 from supervisor.lifecycle.offers.paying import is_spent, least_s
+from supervisor.lifecycle.offers.ranking import lane_of, ranking
 from supervisor.wording.sessions import used_up_text
 
 REFUSED_S = 3600.0  # for so long a run does not request an offer again whose GPUs did not work
@@ -62,7 +61,7 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
 def choice_key(run: Run, world: World) -> tuple[object, ...]:
     """Everything of a run that decides what it gets in one world."""
     last = None if run.attempt is None else run.attempt.placement.provider
-    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, *_expected(run, world)
+    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, lane_of(run), *_expected(run, world)
 
 
 def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
@@ -198,7 +197,7 @@ def _sorted_offers(run: Run, world: World, now: float) -> tuple[list[Offer], lis
             cooling.append((offer, record))
         else:
             good.append(offer)
-    good.sort(key=_ranking(run, offers, world, now))
+    good.sort(key=ranking(run, offers, world, now))
     cooling.sort(key=lambda item: item[1].cool_until)
     return good, cooling
 
@@ -283,22 +282,3 @@ def _full_text(place: Placement, world: World) -> str:
     """By which of our own machines; "" = by none."""
     capacity = world.capacities.get(place.provider)
     return capacity.why_full(place.zone, place.shape) if capacity is not None else ""
-
-
-def _ranking(
-    run: Run, offers: Iterable[Offer], world: World, now: float
-) -> Callable[[Offer], tuple[int, bool, int, int]]:
-    """Smaller is better; equal offers keep the order of the ladder."""
-    places = [offer.placement for offer in offers]
-    providers = list(dict.fromkeys(place.provider for place in places))
-    kinds = list(dict.fromkeys((place.provider, place.spot, place.shape) for place in places))
-    last = run.attempt
-
-    def rank(offer: Offer) -> tuple[int, bool, int, int]:
-        place = offer.placement
-        own = last is None or last.placement.provider == place.provider
-        kind = kinds.index((place.provider, place.spot, place.shape))
-        losses = len(lost_lately(world.zones.get(offer_key(place)), now))
-        return providers.index(place.provider), own and place.zone == run.avoid_zone, kind, losses
-
-    return rank

@@ -1,21 +1,26 @@
 """What create calls and preemptions teach about an offer, kept as its zone record.
 
-A stock-out cools the offer, for longer each time. A preemption is remembered for some hours: among the zones of one
-shape, those that lost more machines lately come later. A machine that was obtained clears the failures alone.
+A stock-out cools the offer: for as long as zones of this shape usually take to come back, as own requests have measured
+it, within the bounds of a cool-down. Before that is measured, it cools for longer each time. Where it is measured, a
+preemption cools the offer too, because the next request would be refused; a zone that comes back sooner than the
+shortest cool-down is requested at once. A preemption is also remembered for some hours, for the rank of the zone. A
+machine that was obtained clears the failures alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import OfferKey, Placement, ZoneRecord, offer_key
+from supervisor.domain.machines import OfferKey, Outlook, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import CreateFailed, World
 from supervisor.lifecycle.offers.ladder import recent
 
 LOST_WINDOW_S = 21_600.0  # a machine that was lost longer ago says nothing about its zone now
 LOST_KEPT = 8  # of one offer
+RETURNED = 0.33  # a zone that is down is asked again when it is up with this chance (tuned in `make policy`, replay)
 
 Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 
@@ -24,12 +29,25 @@ def lost_lately(record: ZoneRecord | None, now: float) -> tuple[float, ...]:
     return recent(record.lost_at, LOST_WINDOW_S, now) if record is not None else ()
 
 
-def after_failure(record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float) -> ZoneRecord:
-    """What a definite failure teaches. Cool-downs double from 3 to 30 minutes; a quota has its own pace."""
+def return_s(outlook: Outlook | None) -> float | None:
+    """When a zone that is down is worth a request again; None = not measured."""
+    if outlook is None or not outlook.is_measured:
+        return None
+    return -math.log(1.0 - RETURNED) / outlook.return_per_s
+
+
+def after_failure(
+    record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float, *, outlook: Outlook | None = None
+) -> ZoneRecord:
+    """What a definite failure teaches. Cool-downs last as long as measured returns say, within 3 to 30 minutes; without
+    measured returns they double. A quota has its own pace."""
     failures = 1 if record is None else record.failures + 1
     knobs = world.knobs
     if cause == Cause.NO_CAPACITY:
-        cooldown_s = min(knobs.cooldown_min_s * 2 ** min(failures - 1, 10), knobs.cooldown_max_s)
+        measured_s = return_s(outlook)
+        doubled_s = knobs.cooldown_min_s * 2 ** min(failures - 1, 10)
+        cooldown_s = doubled_s if measured_s is None else max(measured_s, knobs.cooldown_min_s)
+        cooldown_s = min(cooldown_s, knobs.cooldown_max_s)
         stocked_out_at = now
     else:
         cooldown_s = knobs.quota_retry_s
@@ -43,7 +61,11 @@ def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float)
     offered = [offer.placement for offer in world.offers.get(place.provider, ())]
     covered = [other for other in offered if other != place and _covers(failed, place, other)]
     keys = [offer_key(covered_place) for covered_place in (place, *covered)]
-    return tuple((key, after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)) for key in keys)
+    cause, detail = failed.cause, failed.detail
+    return tuple(
+        (key, after_failure(world.zones.get(key), cause, detail, world, now, outlook=world.outlooks.get(key)))
+        for key in keys
+    )
 
 
 def _covers(failed: CreateFailed, requested: Placement, other: Placement) -> bool:
@@ -58,8 +80,15 @@ def after_loss(place: Placement, world: World, now: float) -> Lessons:
     """A machine of this offer was preempted."""
     key = offer_key(place)
     record = world.zones.get(key) or ZoneRecord(0, 0.0, "", "")
-    lost = (*lost_lately(record, now), now)[-LOST_KEPT:]
-    return ((key, replace(record, lost_at=lost)),)
+    record = replace(record, lost_at=(*lost_lately(record, now), now)[-LOST_KEPT:])
+    back_s = return_s(world.outlooks.get(key))
+    if back_s is not None and back_s >= world.knobs.cooldown_min_s:
+        until = max(record.cool_until, now + min(back_s, world.knobs.cooldown_max_s))
+        detail = "a machine there was just preempted, and zones of this shape take a while to come back"
+        record = replace(
+            record, cool_until=until, cause=record.cause or Cause.NO_CAPACITY, detail=record.detail or detail
+        )
+    return ((key, record),)
 
 
 def without_failures(record: ZoneRecord) -> ZoneRecord | None:

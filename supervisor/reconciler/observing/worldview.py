@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import Meter, OfferKey, ZoneRecord
+from supervisor.domain.machines import Meter, OfferKey, Outlook, ZoneRecord
 from supervisor.domain.observation import BEATS, MACHINES, World, sources_of
 from supervisor.domain.policies import Knobs
 from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker, admitted, prove_fresh
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.rungs.survival import CALLS_READ, outlooks
 from supervisor.ports.provider import Provider, quotas_of
+from supervisor.ports.store import Store, StoreDown
 from supervisor.reconciler.observing.observe import Snapshot
+from supervisor.telemetry import logs as telemetry
+
+log = logging.getLogger(__name__)
+
+OUTLOOK_EVERY_S = 120.0
+
+
+@dataclass
+class Outlooks:
+    """What our calls of the past say about each offer. They are read from the attempts and tries every two minutes, so
+    a restart forgets nothing. Where they cannot be read, the last ones count."""
+
+    store: Store
+    cell: str
+    by_offer: Mapping[OfferKey, Outlook] = field(default_factory=dict)
+    _read_at: float | None = None  # None = never in this leadership
+
+    def restart(self) -> None:
+        """A new leadership: they are read at once."""
+        self._read_at = None
+
+    def refresh(self, now: float) -> None:
+        """At the start of a tick."""
+        if self._read_at is not None and 0.0 <= now - self._read_at < OUTLOOK_EVERY_S:
+            return
+        self._read_at = now
+        try:
+            self.by_offer = outlooks(self.store.past_calls(self.cell, CALLS_READ), now)
+        except StoreDown as error:
+            extra = {telemetry.ACTION: "observe", telemetry.ERROR: str(error)}
+            log.warning("own calls of the past not read", extra=extra)
 
 
 class _Profiles(dict[tuple[str, str], Profile]):

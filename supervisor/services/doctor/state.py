@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
@@ -17,7 +18,7 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import Store, StoreDown
-from supervisor.services.reading.cost import beat_cost
+from supervisor.services.reading.cost import CONTROL_USD, beat_cost, cheap_beat_s
 from supervisor.services.reading.health import full_disk
 from supervisor.wording.figures import gib_text
 
@@ -196,6 +197,9 @@ def beats_cost(knobs: Knobs, log_chunk_s: float, pushed: bool, group: str) -> Fi
         f"{knobs.beat_store_s:g} s) and ${cost.logs_usd:.2f} for log chunks; the supervisor's reads cost "
         f"${cost.looks_usd:.2f} a month for up to 1,000 live runs together"
     )
+    if cost.beats_usd > CONTROL_USD:
+        pace = f"beat_store_s = {math.ceil(cheap_beat_s(knobs.stop_poll_s)):g}"
+        fact += f"; with {pace} the beats of a run cost ${CONTROL_USD:.2f}, and a silent machine is noticed later"
     if pushed:
         fact += f"; pushed beats (every {knobs.beat_push_s:g} s) cost nothing"
     return Finding("beats cost", OK, fact, group=group)

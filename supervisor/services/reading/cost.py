@@ -7,6 +7,7 @@ count, and a listing that breaks off gives no sum at all.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -176,6 +177,9 @@ def _prefix(run_ids: Sequence[str]) -> str:
     return runfiles.RUNS + shared
 
 
+CONTROL_USD = 0.02  # what the control of a run should cost in a month
+
+
 @dataclass(frozen=True, slots=True)
 class BeatCost:
     """Dollars per month. `looks_usd`: of the supervisor, for all its runs together."""
@@ -190,11 +194,19 @@ def beat_cost(
 ) -> BeatCost:
     """At these paces of the settings. Each stored beat is one write; with it the agent reads the baton and the stop
     marker. At each tick the supervisor writes its canary and lists all beats, 1,000 a page; it reads each run's stop
-    marker in a rotation of its own."""
+    marker in a rotation of its own, at least one a tick."""
     pages = max(1, -(-live_runs // RUNS_PER_PAGE))
     marker_usd = MONTH_S / stop_poll_s * CLASS_B_USD
+    due = live_runs * poll_interval_s / stop_poll_s  # markers in each tick
     return BeatCost(
         beats_usd=MONTH_S / beat_store_s * (CLASS_A_USD + READS_PER_BEAT * CLASS_B_USD) + marker_usd,
         logs_usd=MONTH_S / log_chunk_s * CLASS_A_USD,
-        looks_usd=MONTH_S / poll_interval_s * (1 + pages) * CLASS_A_USD,
+        looks_usd=MONTH_S / poll_interval_s * ((1 + pages) * CLASS_A_USD + (math.ceil(due) - due) * CLASS_B_USD),
     )
+
+
+def cheap_beat_s(stop_poll_s: float) -> float:
+    """The shortest pace of stored beats at which a run's beats and stop markers cost no more than `CONTROL_USD`."""
+    marker_usd = MONTH_S / stop_poll_s * CLASS_B_USD
+    left_usd = max(CONTROL_USD - marker_usd, 1e-9)
+    return MONTH_S * (CLASS_A_USD + READS_PER_BEAT * CLASS_B_USD) / left_usd

@@ -22,6 +22,8 @@ from supervisor.domain.machines import Away, Offer, OfferKey, ZoneRecord, offer_
 from supervisor.domain.observation import World, gap_s
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.lessons import LOST_WINDOW_S, lost_lately
+from supervisor.lifecycle.rungs.survival import CALLS_READ, NOTHING_KNOWN
+from supervisor.lifecycle.rungs.survival import outlooks as outlooks_of
 from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
 from supervisor.services.parts import Parts
@@ -61,6 +63,14 @@ class ZoneShown(PlacementJson):
     detail: str | None
     cool_until: Annotated[formats.Time | None, Field(description="null: requests may go there now")]
     preemptions: Annotated[int, Field(description="machines that were preempted within window_s, 8 at most")]
+    lives: Annotated[int, Field(description="machines that runs had there, as far as their rows are kept")]
+    lives_lost: Annotated[int, Field(description="machines of these that the platform took")]
+    returns_after_s: Annotated[
+        float | None,
+        Field(
+            description="when a zone that refused usually has capacity again; null: not measured by own requests yet"
+        ),
+    ]
     last_stock_out_at: formats.Time | None
     last_preemption_at: formats.Time | None
     no_contact_since: Annotated[formats.Time | None, Field(description="null: it is read, or another supervisor leads")]
@@ -207,7 +217,8 @@ def zones_json(parts: Parts, caller: Caller, loop: LoopStatus) -> ZoneList:
     offers: list[ZoneShown] = []
     for name, provider in parts.providers.items():
         cell = parts.cells[name]
-        world = World(knobs=parts.knobs, zones=parts.store.zones(cell))
+        outlooks = outlooks_of(parts.store.past_calls(cell, CALLS_READ), parts.clock.now())
+        world = World(knobs=parts.knobs, zones=parts.store.zones(cell), outlooks=outlooks)
         machines = parts.store.machines(cell, owner)
         for offer in provider.offers():
             zone = _zone(offer, world, machines, now, parts.gpu)
@@ -223,6 +234,7 @@ def _zone(
     record, machines = world.zones.get(key, NO_RECORD), machines_by_offer.get(key, 0)
     cooling = is_cooling(record, world, now)
     lost = lost_lately(record, now)
+    outlook = world.outlooks.get(key, NOTHING_KNOWN)
     return {
         **placement_json(offer.placement, gpu_of),
         "price_usd_per_h": usd(offer.price_usd_per_h),
@@ -234,6 +246,9 @@ def _zone(
         "cool_until": formats.time_text(record.cool_until) if cooling else None,
         "last_stock_out_at": formats.maybe_time(record.stocked_out_at or None),
         "preemptions": len(lost),
+        "lives": outlook.lives,
+        "lives_lost": outlook.lost,
+        "returns_after_s": round(1.0 / outlook.return_per_s) if outlook.is_measured else None,
         "last_preemption_at": formats.maybe_time(lost[-1] if lost else None),
         "no_contact_since": None,
     }

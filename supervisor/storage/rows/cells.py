@@ -4,7 +4,8 @@ The lease is one row, judged by the database's clock only. Its epoch rises with 
 write locks the row of the lease for its transaction: a new leader begins after that write, or before it, and then the
 write matches nothing.
 
-A zone record has the results of create calls and the preemptions of one offer. The number of machines per offer comes
+A zone record has the last results of create calls and the last preemptions of one offer; older ones are read from the
+attempts and tries of the newest runs. The number of machines per offer comes
 from the current attempts.
 """
 
@@ -16,12 +17,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, case, func, literal, literal_column, not_, or_
 
-from supervisor.domain.machines import OfferKey, ZoneRecord
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines import Call, OfferKey, ZoneRecord
 from supervisor.ports.history import LeaseGap
 from supervisor.ports.store import Lease
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.statements import Session, Statement, insert, insert_one
-from supervisor.storage.engine.tables import attempts, incidents, leases, runs, zones
+from supervisor.storage.engine.tables import attempts, incidents, leases, runs, tries, zones
+from supervisor.storage.rows.rows import readable
 
 LONGEST_S = 120.0  # no lease is longer
 GIVEN_BACK_S = 1.0  # more than the resolution of a database's clock
@@ -105,6 +108,17 @@ def _machines(of_owner: bool) -> Statement:
     return Statement(build)
 
 
+def _newest(table: sa.Table, number: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Statement:
+    """The documents of the newest runs of a cell."""
+    return Statement(
+        sa.select(table.c.run, table.c.doc)
+        .select_from(runs.join(table, table.c.run == runs.c.key))
+        .where(runs.c.cell == bindparam("cell"), *conditions)
+        .order_by(table.c.run.desc(), number.desc())
+        .limit(bindparam("most", type_=sa.Integer))
+    )
+
+
 TAKE, DROP, LEADERLESS = Statement(_take), Statement(_drop), Statement(_leaderless)
 HOLD = Statement(sa.select(leases.c.epoch).where(_OURS).with_for_update(read=True))
 NAMES = Statement(sa.select(leases.c.name).order_by(leases.c.name))
@@ -145,6 +159,8 @@ UPSERT_ZONE = Statement(_upsert_zone)
 DELETE_ZONE = Statement(sa.delete(zones).where(*(zones.c[name] == bindparam(name) for name in _KEY)))
 ZONES = Statement(sa.select(*tuple(zones.c)[1:]).where(zones.c.cell == bindparam("cell")))
 MACHINES, MACHINES_OF = _machines(False), _machines(True)
+OBTAINED = _newest(attempts, attempts.c.number)
+REFUSED = _newest(tries, tries.c.attempt, tries.c.doc.like(literal(f'%"outcome":"{Cause.NO_CAPACITY}"%')))
 
 
 def take_lease(session: Session, name: str, owner: str, ttl_s: float, *, monotonic: float, alone: bool) -> Lease | None:
@@ -211,6 +227,28 @@ def put_zone(session: Session, cell: str, key: OfferKey, record: ZoneRecord | No
         return
     values = {name: getattr(record, name) for name in _RECORD}
     session.run(UPSERT_ZONE, {**params, **values, "lost_at": dumps(list(record.lost_at))})
+
+
+def calls_of(session: Session, cell: str, most: int) -> list[Call]:
+    obtained = session.run(OBTAINED, {"cell": cell, "most": most})
+    refused = session.run(REFUSED, {"cell": cell, "most": most})
+    return [*readable(obtained, _obtained, "attempts"), *readable(refused, _refused, "tries")]
+
+
+def _obtained(row: Any) -> Call:
+    doc = json.loads(row[1])
+    lost = doc.get("cause") == Cause.PREEMPTED
+    return Call(_offer(doc), float(doc["started_at"]), obtained=True, ended_at=doc.get("ended_at"), lost=lost)
+
+
+def _refused(row: Any) -> Call:
+    doc = json.loads(row[1])
+    return Call(_offer(doc), float(doc["ended_at"]), obtained=False)
+
+
+def _offer(doc: dict[str, Any]) -> OfferKey:
+    place = doc["placement"]
+    return place["provider"], place["zone"], place["shape"], bool(place["spot"])
 
 
 def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, int]:

@@ -1,7 +1,8 @@
 """Google's advice on which zones have capacity now: it reorders the offers and removes none.
 
 It is requested in the background, at most every ten minutes, and only while machines are launched. A zone is good, fair
-or poor by its obtainability; within a class the order of the settings stays. The API is new: where it does not respond,
+or poor by its obtainability; within a class the order of the settings stays. The rank of zones also uses the number
+itself, beside our own calls (lifecycle/offers/ranking). The API is new: where it does not respond,
 one line in the log says so, and the order of the settings counts.
 """
 
@@ -11,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.machines import Offer, OfferKey, offer_key
@@ -45,20 +47,14 @@ class CapacityAdvice:
         self._lock = threading.Lock()
         self._on = config.capacity_advice
         self._requested_at: float | None = None
-        self._classes: Mapping[OfferKey, int] = {}
+        self._advised: tuple[Offer, ...] = ()  # (): no advice
         self._refreshed_at = 0.0
 
     def ordered(self) -> tuple[Offer, ...]:
         """All offers; within one shape and market the better zones first."""
-        classes = self._classes
-        if not classes or self._monotonic() - self._refreshed_at > TOO_OLD_S:
+        if not self._advised or self._monotonic() - self._refreshed_at > TOO_OLD_S:
             return self._offers
-        groups: dict[tuple[bool, str], list[Offer]] = {}
-        for offer in self._offers:
-            groups.setdefault((offer.placement.spot, offer.placement.shape), []).append(offer)
-        for group in groups.values():
-            group.sort(key=lambda offer: classes.get(offer_key(offer.placement), FAIR))
-        return tuple(offer for group in groups.values() for offer in group)
+        return self._advised
 
     def refresh_soon(self) -> None:
         """A machine is being launched: refresh in the background if the advice is old. Returns at once."""
@@ -72,17 +68,26 @@ class CapacityAdvice:
 
     def refresh(self) -> None:
         """Request the advice on every spot offer. Never raises: an offer without advice counts as fair."""
-        classes: dict[OfferKey, int] = {}
+        advised: dict[OfferKey, float | None] = {}
         for offer in self._offers:
             try:
                 if offer.placement.spot:
-                    classes[offer_key(offer.placement)] = self._class_of(offer)
+                    advised[offer_key(offer.placement)] = obtainability(self._config, self._compute, offer)
             except ApiError as error:
                 if error.status != 400:  # 400: there is no advice on this shape; there may be on the others
                     self._note_failure(error)
                     break
-        if classes:
-            self._classes, self._refreshed_at = classes, self._monotonic()
+        if advised:
+            self._advised, self._refreshed_at = self._with(advised), self._monotonic()
+
+    def _with(self, advised: Mapping[OfferKey, float | None]) -> tuple[Offer, ...]:
+        groups: dict[tuple[bool, str], list[Offer]] = {}
+        for offer in self._offers:
+            chance = advised.get(offer_key(offer.placement))
+            groups.setdefault((offer.placement.spot, offer.placement.shape), []).append(replace(offer, chance=chance))
+        for group in groups.values():
+            group.sort(key=lambda offer: _class_of(offer.chance))
+        return tuple(offer for group in groups.values() for offer in group)
 
     def _note_failure(self, error: ApiError) -> None:
         if error.status in OFF:
@@ -92,11 +97,11 @@ class CapacityAdvice:
             extra={telemetry.ACTION: "advice", telemetry.ERROR: str(error)},
         )
 
-    def _class_of(self, offer: Offer) -> int:
-        best = obtainability(self._config, self._compute, offer)
-        if best is None:
-            return FAIR
-        return GOOD if best >= GOOD_FROM else FAIR if best >= FAIR_FROM else POOR
+
+def _class_of(chance: float | None) -> int:
+    if chance is None:
+        return FAIR
+    return GOOD if chance >= GOOD_FROM else FAIR if chance >= FAIR_FROM else POOR
 
 
 def obtainability(config: GceConfig, compute: Compute, offer: Offer) -> float | None:
