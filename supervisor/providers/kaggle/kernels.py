@@ -16,6 +16,7 @@ from typing import Any
 MARK = "spot-"
 MOST_CHARS = 50  # of a title, which the slug is made of
 HEADER = "# spot-supervisor: "
+TRACE = "supervisor/agent/notebook/cell.py"  # of contract/notebook.py, which puts it into every cell
 NOTHING = "spot: nothing was started: "  # of contract/notebook.py
 
 
@@ -75,8 +76,14 @@ def code_of(source: str) -> str:
         return ""
 
 
+def is_from_us(source: str) -> bool:
+    """The cell of a supervisor is in it, whatever its first line says."""
+    code = code_of(source)
+    return HEADER.strip() in code or TRACE in code
+
+
 def label_in(source: str) -> Label | None:
-    """None = it is no notebook of a supervisor."""
+    """None = it is no notebook of a supervisor, or somebody has edited its first line."""
     first = code_of(source).partition("\n")[0]
     if not first.startswith(HEADER):
         return None

@@ -24,7 +24,7 @@ QUEUED, RUNNING = "QUEUED", "RUNNING"
 COMPLETE, ERROR, CANCELED = "COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED"
 
 STATES: Mapping[str, tuple[MachineState, str]] = {
-    QUEUED: (ASKED, "it is in Kaggle's queue, which does not say its place"),
+    QUEUED: (ASKED, "Kaggle does not say its place"),
     RUNNING: (UP, ""),
     COMPLETE: (ENDED, "Kaggle says that the session is complete"),
     ERROR: (ENDED, "Kaggle says that the session ended with an error"),

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from supervisor.domain.machines import Machine
 from supervisor.ports.claims import Claim, ClaimKey, Claims
-from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.provider import ProviderUnavailable, Responded
 from supervisor.providers.kaggle.api import Api, KaggleError
-from supervisor.providers.kaggle.kernels import MARK, Label, label_in, slug_of
+from supervisor.providers.kaggle.kernels import MARK, Label, is_from_us, label_in, slug_of
 from supervisor.providers.kaggle.states import ASKED, CANCELED, QUEUED, Session, UnknownState, deleted, machine_of
 
 
@@ -45,6 +45,14 @@ class Survey:
 
     def living(self) -> Sequence[Entry]:
         return [entry for entry in self.entries.values() if entry.is_alive]
+
+
+def cannot_tell(slug: str) -> str:
+    """What to do about a notebook that may have a session of ours."""
+    return (
+        f"the first line of notebook {slug} was edited, so nobody can tell whose session it has. Put that line back on "
+        "Kaggle (an earlier version has it), or delete the notebook there once its session is over"
+    )
 
 
 class Surveyor:
@@ -92,8 +100,8 @@ class Surveyor:
             with self._lock:
                 return self._gone.get(slug)
         label = label_in(source.text)
-        if label is None:
-            return None
+        if label is None:  # nobody else's notebook has the name of a launch
+            raise Responded(cannot_tell(slug))
         self._note(slug, source.kernel_id, label)
         entry = self._entry(slug, source.kernel_id, label, self._claimed())
         return None if self._is_finished(slug, entry) else entry
@@ -137,11 +145,15 @@ class Surveyor:
         return {} if self._claims is None else self._claims.all()
 
     def _label(self, slug: str, kernel_id: int) -> Label | None:
-        """None = it is a notebook of somebody else. Raises ProviderUnavailable."""
+        """None = it is a notebook of somebody else. Raises ProviderUnavailable: also where its first line was edited,
+        because then it may be anybody's."""
         with self._lock:
             number, label = self._labels.get(slug, (0, None))
         if number != kernel_id:
-            label = label_in(self._api.source(slug).text)
+            text = self._api.source(slug).text
+            label = label_in(text)
+            if label is None and is_from_us(text):
+                raise Responded(cannot_tell(slug))
             self._note(slug, kernel_id, label)
         return label
 
