@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from kagglesdk.kaggle_object import KaggleObject
 from kagglesdk.kernels.services.kernels_api_service import KernelsApiClient
 from kagglesdk.kernels.types import kernels_api_service as types
 from requests.adapters import BaseAdapter
+from urllib3 import HTTPResponse
 
 from tests.cloud.web import Request, Response
 
@@ -132,5 +134,5 @@ class Wire(BaseAdapter):
         response.status_code, response.request = status, request
         response.url = request.url or ""
         response.headers.update(headers)
-        response._content = content
+        response.raw = HTTPResponse(BytesIO(content), preload_content=False)
         return response

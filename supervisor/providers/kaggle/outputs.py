@@ -211,11 +211,13 @@ def _compare(own: Baton, there: Baton, label: Label) -> None:
 
 
 def _copy_records(output: Output, copier: Copier, label: Label, needs: set[str]) -> None:
-    """Logs and records, each compared with the index."""
-    folder = runfiles.folder(label.run_id)
-    for packed in output.index.objects:
-        if packed.key.startswith(tuple(folder + name for name in RECORDS)) or packed.key in needs:
-            copier.carry((parcel.entry_of(packed),))
+    """Logs and records, each compared with the index. No name is used before all are checked."""
+    begins = tuple(runfiles.folder(label.run_id) + name for name in RECORDS)
+    copier.carry(
+        parcel.entry_of(packed)
+        for packed in output.index.objects
+        if packed.key.startswith(begins) or packed.key in needs
+    )
 
 
 def _merged(own: Baton, there: Baton) -> Baton:

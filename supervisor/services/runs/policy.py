@@ -283,6 +283,9 @@ def _check_job(spec: Spec, traits: Traits) -> None:
             "spec (spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
         )
         raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
+    if not traits.network and spec.get("stage"):
+        text = f"The machines on {traits.title} have no network here, and `stage` downloads files. Nothing was stored."
+        raise InvalidRequest(text, {}, [("#/spec/stage", "cannot be downloaded")])
     if traits.job_max_bytes is None:
         return
     plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
