@@ -15,11 +15,13 @@ import base64
 import json
 from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
-from supervisor.contract.baton import FileEntry, Pointer
+from supervisor.contract import heartbeat
+from supervisor.contract.baton import Baton, FileEntry, Pointer
+from supervisor.contract.heartbeat import Beat
 
 ARCHIVE, INDEX = "spot-output.bin", "spot-output.json"
 MAX_INDEX_BYTES = 16 << 20
-MAX_BYTES = 19 * 10**9  # of an archive: Kaggle keeps 20 GB of a version's output
+MAX_BYTES = 19 * 10**9  # of an archive; the platform keeps 20 GB
 
 
 class Parcel(NamedTuple):
@@ -58,8 +60,8 @@ class Index(NamedTuple):
 
     def has(self, pointer: Pointer) -> bool:
         """Every file of this checkpoint, with its content."""
-        known = {(each.key, each.size, each.sha256) for each in self.objects}
-        return all((pointer.prefix + file.name, file.size, file.sha256) in known for file in pointer.files)
+        contents = {(each.key, each.size, each.sha256) for each in self.objects}
+        return all((pointer.prefix + file.name, file.size, file.sha256) in contents for file in pointer.files)
 
 
 def entry_of(packed: Packed) -> FileEntry:
@@ -110,3 +112,15 @@ def decode_index(raw: bytes) -> Index:
         return Index(str(data["run_id"]), str(data["launch_id"]), tuple(packed), int(data.get("left_out") or 0))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("not an index: %s" % error) from None
+
+
+def waits_for(baton: Baton, supervisor_id: str, launch_id: str) -> bool:
+    """The run waits for this launch: what it has left may be written."""
+    if baton.closed is not None or baton.supervisor_id != supervisor_id:
+        return False
+    return baton.next is not None and baton.next.launch_id == launch_id
+
+
+def is_final(beat: Beat) -> bool:
+    """The last word of an agent."""
+    return beat.phase == heartbeat.FINISHED or beat.left is not None

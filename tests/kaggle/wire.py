@@ -124,7 +124,8 @@ class Wire(BaseAdapter):
         content = request.body.encode() if isinstance(request.body, str) else request.body or b""
         method, authorization = request.url.removeprefix(SERVICE), request.headers.get("Authorization", "")
         status, body, headers = self._exchanges.exchange(method, content, authorization)
-        return self._answered(request, status, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
+        headers = {"Content-Type": "application/json", **headers}
+        return self._answered(request, status, json.dumps(body).encode(), headers)
 
     @staticmethod
     def _answered(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.contract.stores.folder import FolderStore
+from supervisor.objectstores.outputs import take
 from supervisor.ports.claims import Claim, ClaimKey
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.providers.kaggle.api import Api
@@ -99,13 +100,14 @@ class KaggleSubject(Subject):
     def fresh(self) -> KaggleProvider:
         """As after a restart of the supervisor: nothing is remembered."""
         api = Api(USER, self.settings.kaggle_token, self.clock.now, self.kaggle.wire)
-        outputs = Outputs(api, self.objects, self.folder / "parts", self.clock.now, lambda name, work: work())
+        outputs = Outputs(
+            api, self.objects, take, parts=self.folder / "parts", now=self.clock.now, begin=lambda name, work: work()
+        )
         provider = KaggleProvider(
             "kaggle",
             self.settings,
             api,
             outputs=outputs,
-            objects=self.objects,
             claims=self.claims,
             origin=Origin(lambda: self.agent, URL),
             on=DAY,

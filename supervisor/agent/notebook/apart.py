@@ -110,12 +110,10 @@ def _fill(store: FolderStore, given: Parcel, inputs: str) -> None:
 
 def _bring(store: FolderStore, run_id: str, baton: Baton, newest: Pointer, inputs: str) -> None:
     """What an agent may restore: the newest checkpoint, the one before it, and the results."""
-    for folder, index in _outputs(inputs):
-        if index.run_id == run_id and index.has(newest):
-            break
-    else:
-        text = "no input has the checkpoint of step %d, which this session was to go on from" % newest.step
-        raise Refused(text)
+    output = next((each for each in _outputs(inputs) if each[1].run_id == run_id and each[1].has(newest)), None)
+    if output is None:
+        raise Refused("no input has the checkpoint of step %d, which this session was to go on from" % newest.step)
+    folder, index = output
     wanted = {
         pointer.prefix + file.name
         for pointer in (newest, *(baton.previous[:1] or baton.kept[:1]))

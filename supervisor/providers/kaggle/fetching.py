@@ -12,21 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from supervisor.contract.baton import Baton
-from supervisor.contract.parcel import Index
-from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.contract.parcel import Index, waits_for
+from supervisor.ports.objectstore import LeftBy, NotWaitedFor, ObjectStore, OutputLost, StoreUnavailable
+from supervisor.ports.opening import Take
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
 from supervisor.providers.kaggle.api import Api
 from supervisor.providers.kaggle.kernels import Label, slug_of
-from supervisor.providers.kaggle.outputs import (
-    NotNext,
-    OutputLost,
-    is_here,
-    is_waited_for,
-    newest_first,
-    open_output,
-    read_baton,
-    write,
-)
+from supervisor.providers.kaggle.outputs import is_here, newest_first, open_output, read_baton
 from supervisor.providers.kaggle.states import Standing, Stands
 
 RETRY_S = 60.0  # from one failed try to the next
@@ -37,13 +29,20 @@ Begin = Callable[[str, Callable[[], None]], None]  # (name, work): somewhere els
 
 
 class Outputs:
-    """`objects`: the store of the runs. `parts`: a folder for transfers that were cut off. `begin` None: threads. Safe
-    to use from every thread."""
+    """`objects`: the store of the runs. `take`: as in ports/opening.py. `parts`: a folder for transfers that were cut
+    off. `begin` None: threads. Safe to use from every thread."""
 
     def __init__(
-        self, api: Api, objects: ObjectStore, parts: Path, now: Callable[[], float], begin: Begin | None = None
+        self,
+        api: Api,
+        objects: ObjectStore,
+        take: Take,
+        *,
+        parts: Path,
+        now: Callable[[], float],
+        begin: Begin | None = None,
     ) -> None:
-        self._api, self._objects, self._parts, self._now = api, objects, parts, now
+        self._api, self.objects, self._take, self._parts, self._now = api, objects, take, parts, now
         self._begin = begin or self._in_thread
         self._lock = threading.Lock()
         self._running: dict[str, threading.Thread | None] = {}
@@ -57,11 +56,11 @@ class Outputs:
         """Of a session that is over; begins what is missing. `released`: its machine is not needed any more."""
         slug = slug_of(label.name)
         try:
-            read = read_baton(self._objects, label.run_id)
+            read = read_baton(self.objects, label.run_id)
             baton = None if read is None else read[0]
-            if not is_waited_for(baton, label):
+            if baton is None or not waits_for(baton, label.supervisor_id, label.launch_id):
                 return Standing(Stands.KEPT if self._is_needed(label, baton) else Stands.PAST)
-            if is_here(self._objects, label):
+            if is_here(self.objects, label):
                 kept = released and self._is_needed(label, baton)
                 return Standing(Stands.KEPT if kept else Stands.HERE)
         except StoreUnavailable as error:
@@ -146,14 +145,15 @@ class Outputs:
         """Why it has to be tried again; "" = it need not be."""
         try:
             output = open_output(self._api, label)
-            write(self._objects, output, label, self._parts)
+            by = LeftBy(label.supervisor_id, label.run_id, label.launch_id, slug)
+            self._take(self.objects, output, by, self._parts)
             with self._lock:
                 self._indexes[slug] = output.index
         except OutputLost as error:
             return self._note_lost(slug, str(error))
         except (ProviderUnavailable, StoreUnavailable) as error:
             return str(error)
-        except NotNext:  # the next look sees it
+        except NotWaitedFor:  # the next look sees it
             pass
         return ""
 

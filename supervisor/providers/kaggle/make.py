@@ -43,7 +43,7 @@ def open_provider(name: str, s: KaggleSettings, context: ProviderContext) -> Ope
     clock = context.clock
     api = Api(s.kaggle_user, s.kaggle_token, clock.now)
     parts = context.data_dir / "kaggle" / name
-    outputs = Outputs(api, context.objects, parts, clock.now)
+    outputs = Outputs(api, context.objects, context.take, parts=parts, now=clock.now)
     provider = KaggleProvider(
         name,
         s,
@@ -53,7 +53,6 @@ def open_provider(name: str, s: KaggleSettings, context: ProviderContext) -> Ope
         on=day_of(clock.now()),
         now=clock.now,
         outputs=outputs,
-        objects=context.objects,
     )
     return OpenedProvider(
         provider=provider,

@@ -21,7 +21,7 @@ from supervisor.domain.profile import Profile
 from supervisor.machinefolder import secrets
 from supervisor.machinefolder.provider import launch_values
 from supervisor.ports.claims import Claims, Handover
-from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.provider import (
     CapacityInUse,
     LaunchRejected,
@@ -55,8 +55,8 @@ REASON_CHARS = 300
 class KaggleProvider:
     """Provider and LendsHours of ports/provider.py, and HandsOver of ports/claims.py. `name`: of its section in the
     settings. `claims` None: nothing can be claimed here, so nothing is launched. `on`: the day of the settings,
-    YYYY-MM-DD. `now`: epoch seconds. `outputs`, `objects`: of sessions without the internet, and the store of the runs;
-    None = none is launched."""
+    YYYY-MM-DD. `now`: epoch seconds. `outputs`: of sessions without the internet, None = none is
+    launched."""
 
     meters: Meters | None = None
 
@@ -71,11 +71,10 @@ class KaggleProvider:
         on: str,
         now: Callable[[], float],
         outputs: Outputs | None = None,
-        objects: ObjectStore | None = None,
     ) -> None:
         self.name, self.api, self._settings = name, api, s
         self.traits: Traits = traits_of(s.kaggle_internet)
-        self._outputs, self._objects = outputs, objects
+        self._outputs = outputs
         self._now, self._on = now, on
         self.hours = WeeklyHours(api, s, now)
         self._pusher = Pusher(api, s, origin, claims, now)
@@ -179,18 +178,19 @@ class KaggleProvider:
     def _apart(self, request: LaunchRequest, survey: Survey) -> Apart:
         """What its session begins with, as it is now. Without the nonce: it is the run's credential, and the supervisor
         puts it in when it has verified the output. Raises LaunchRejected, ProviderUnavailable."""
-        if self._objects is None or self._outputs is None:
+        if self._outputs is None:
             raise LaunchRejected("the runs' object store is known to the supervisor's own process alone")
         if request.secrets:
             raise LaunchRejected("a session without the internet gets no secrets: set kaggle_internet = true")
+        store = self._outputs.objects
         try:
-            read = read_baton(self._objects, request.run_id)
+            read = read_baton(store, request.run_id)
             if read is None or read[0].next is None or read[0].next.launch_id != request.launch_id:
                 raise ProviderUnavailable(f"the baton of {request.run_id} does not name this launch")
             baton = read[0]._replace(next=read[0].next._replace(nonce=""))
             code = request.job.get("code")
             key = runfiles.code(str(code)) if code else ""
-            objects = {key: self._objects.get(key)[0]} if key else {}
+            objects = {key: store.get(key)[0]} if key else {}
         except (StoreUnavailable, ObjectMissing) as error:
             raise ProviderUnavailable(f"what the session begins with cannot be read: {error}") from error
         inputs = self._outputs.inputs(baton, survey.outputs_of(request.supervisor_id, request.run_id))
@@ -360,8 +360,7 @@ class KaggleProvider:
         if session.label.apart:
             raise ProviderUnavailable(
                 f"nothing reaches the session of {slug}, which has no internet: it goes on until its agent leaves, by "
-                f"{self._ends_by(session)} at the latest, and then its work is fetched. Canceled on Kaggle before that, "
-                "its work is lost"
+                f"{self._ends_by(session)} at the latest, and then its work is fetched. Canceled on Kaggle, it is lost"
             )
         session_id = "" if session.claim is None else str(session.claim.session.get("id") or "")
         if not (session_id.isascii() and session_id.isdigit()):

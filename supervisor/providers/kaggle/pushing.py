@@ -118,8 +118,8 @@ class Pusher:
         push = replace(self._push(label, source), inputs=apart.inputs)
         if len(push.source) > SOURCE_MAX_BYTES:
             raise LaunchRejected(
-                f"the source of the notebook would have {len(push.source):,} bytes, and {SOURCE_MAX_BYTES:,} is the most "
-                "here: make the code bundle smaller (.spotignore), or set kaggle_internet = true"
+                f"the source of the notebook would have {len(push.source):,} bytes, and the most here is "
+                f"{SOURCE_MAX_BYTES:,}: make the code bundle smaller (.spotignore), or set kaggle_internet = true"
             )
         return push
 

@@ -38,7 +38,7 @@ SILENT = "its session has started, and its notebook has not claimed the job yet"
 
 
 APART = (
-    "its session runs without the internet, so nothing is heard of it, and no stop reaches it: its work is fetched when "
+    "its session runs without the internet: nothing is heard of it, no stop reaches it, and its work is fetched when "
     "it has ended"
 )
 

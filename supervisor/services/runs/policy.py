@@ -284,8 +284,7 @@ def _check_job(spec: Spec, traits: Traits) -> None:
         )
         raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
     if not traits.network and spec.get("stage"):
-        text = f"The machines on {traits.title} have no network here, and `stage` downloads files. Nothing was stored."
-        raise InvalidRequest(text, {}, [("#/spec/stage", "cannot be downloaded")])
+        raise InvalidRequest("Its machines download no `stage`.", {}, [("#/spec/stage", "needs a network")])
     if traits.job_max_bytes is None:
         return
     plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
