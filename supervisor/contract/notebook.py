@@ -1,7 +1,7 @@
 """The first cell of a session, and a whole notebook with it: texts that a platform stores, made from a few values.
 
 Pure, and with no key in it: a ticket is good for one claim. The cell downloads the agent's archive, compares its hash,
-and calls `run` of agent/notebook/cell.py in it.
+and calls `run` of agent/notebook/cell.py in it. The cell of a session without a network has the archive and its job.
 
 The folder of the machine is named by the ticket, so that the same cell finds the same training again. It lies
 in the temporary folder of the session, which no platform keeps or publishes: pass and nonce are in it.
@@ -9,6 +9,7 @@ in the temporary folder of the session, which no platform keeps or publishes: pa
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from typing import Any, Dict, List
@@ -46,6 +47,38 @@ if hashlib.sha256(content).hexdigest() == SHA256:
 else:
     print("spot: nothing was started: %s: %s" % (SUPERVISOR, problem))
 """
+
+_CELL_APART = """\
+# Spot Supervisor: {title}.
+# This session has no network. Everything that it needs is here; what it has made is the output of this version.
+import base64, os, tempfile, zipfile
+
+FOLDER = os.path.join(tempfile.gettempdir(), {folder})
+AGENT = {agent}
+PARCEL = {parcel}
+os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+agent, parcel = os.path.join(FOLDER, "agent.pyz"), os.path.join(FOLDER, "parcel.json")
+for path, text in ((agent, AGENT), (parcel, PARCEL)):
+    with open(path + ".new", "wb") as target:
+        target.write(base64.b64decode(text))
+    os.replace(path + ".new", path)
+spot = {{}}
+exec(zipfile.ZipFile(agent).read("supervisor/agent/notebook/cell.py"), spot)
+spot["run"](agent, ["--parcel", parcel, "--inputs", {inputs}, "--output", {output}], FOLDER)
+"""
+
+
+def cell_apart(agent: bytes, parcel: bytes, *, inputs: str, output: str, title: str) -> str:
+    """The cell of a session without a network. `agent`: the archive. `parcel`: as contract/parcel.py writes it.
+    `inputs`: the folder where the platform shows earlier outputs, `output`: the folder that it keeps."""
+    return _CELL_APART.format(
+        title=_one_line(title),
+        folder=_text("spot-" + hashlib.sha256(parcel).hexdigest()[:16]),
+        agent=_text(base64.b64encode(agent).decode()),
+        parcel=_text(base64.b64encode(parcel).decode()),
+        inputs=_text(inputs),
+        output=_text(output),
+    )
 
 
 def cell(url: str, ticket: str, sha256: str, title: str = "one session of a run") -> str:

@@ -60,11 +60,13 @@ class Stops(StrEnum):
 
 
 class Reach(StrEnum):
-    """How machines reach the supervisor's object store. DOOR: through the supervisor, for the objects of one run."""
+    """How machines reach the supervisor's object store. DOOR: through the supervisor, for the objects of one run.
+    OUTPUT: not while they run; what they leave is fetched when they have ended."""
 
     DIRECT = "direct"
     RELAY = "relay"
     DOOR = "door"
+    OUTPUT = "output"
 
 
 class By(StrEnum):
@@ -198,7 +200,7 @@ class Profile:
     @property
     def is_apart(self) -> bool:
         """The object store is on no machine of its own, whatever the path of its folder."""
-        return self.store_reach.value in (Reach.RELAY, Reach.DOOR)
+        return self.store_reach.value in (Reach.RELAY, Reach.DOOR, Reach.OUTPUT)
 
     @property
     def saving_s(self) -> float | None:

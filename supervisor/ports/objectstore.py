@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from supervisor.contract.parcel import Index
 from supervisor.contract.stores.promise import (
     ABSENT,
     MAX_KEY_BYTES,
@@ -36,10 +37,14 @@ __all__ = [
     "MAX_PAGE",
     "Homes",
     "IsKnown",
+    "LeftBy",
+    "LeftOutput",
+    "NotWaitedFor",
     "ObjectInfo",
     "ObjectMissing",
     "ObjectReader",
     "ObjectStore",
+    "OutputLost",
     "Page",
     "PreconditionFailed",
     "ReachableStore",
@@ -52,6 +57,31 @@ __all__ = [
     "StoreMissing",
     "StoreUnavailable",
 ]
+
+
+class OutputLost(Exception):
+    """A session has left nothing that can be used; the text says why."""
+
+
+class NotWaitedFor(Exception):
+    """The run does not wait for this launch: nothing of it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBy:
+    """The session that has left an output."""
+
+    supervisor_id: str
+    run_id: str
+    launch_id: str
+    machine_id: str
+
+
+class LeftOutput(ObjectReader, Protocol):
+    """What a session without a network has left: objects of one run, by their index."""
+
+    @property
+    def index(self) -> Index: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,22 @@ from supervisor.domain.machines import MachineRef
 from supervisor.ports.claims import Claims
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import DeliveryFailed, Notification
-from supervisor.ports.objectstore import ObjectStore, Relay
+from supervisor.ports.objectstore import LeftBy, LeftOutput, NotWaitedFor, ObjectStore, Relay
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, DiskImages, OwnCards, Provider
 
 Hook = Callable[[str, str, Notification], int]  # (address, secret that signs or "", message) -> the HTTP status
 # (machine, when its newest verified checkpoint was safe or None, seconds of training since it); ProviderUnavailable
 Publish = Callable[[MachineRef, float | None, float], None]
+
+
+# (store of the run, what was left there, by which session, folder for parts): into the store, as far as it proves
+# itself; safe to repeat. Raises NotWaitedFor, OutputLost, StoreUnavailable
+Take = Callable[[ObjectStore, LeftOutput, LeftBy, Path], None]
+
+
+def takes_nothing(objects: ObjectStore, output: LeftOutput, by: LeftBy, parts: Path) -> None:
+    raise NotWaitedFor(by.launch_id)
 
 
 def no_hook(url: str, secret: str, message: Notification) -> int:
@@ -36,7 +45,8 @@ class ProviderContext:
     `image`: of a run without one. `scope_before()`: the scope that this database's runs use for the machines of this
     computer, "" = none. `closing`: set when this process is about to end; a wait for a platform then ends. `hook`:
     sends a message to an address of the settings, and raises DeliveryFailed. `claims`: for machines that claim their
-    job; None = there is no database, so nothing is launched from here."""
+    job; None = there is no database, so nothing is launched from here. `take`: for machines whose work comes when they
+    have ended."""
 
     data_dir: Path
     objects: ObjectStore
@@ -51,6 +61,7 @@ class ProviderContext:
     closing: threading.Event
     hook: Hook = no_hook
     claims: Claims | None = None
+    take: Take = takes_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,9 @@ class Traits:
     reboot of its machine, without the supervisor. `memory_grows`: the machine after one that ran out of memory has
     more. `keeps`: its machines can be switched off, and started again with their disks (KeepsMachines of
     ports/provider.py). `warning_s`: its machines are warned at least so long before their end, and the next one earlier
-    where saves take longer, or where a time limit has cut one off; 0 = that does not change. `meter`: what stops the
-    bill.
+    where saves take longer, or where a time limit has cut one off; 0 = that does not change. `code_max_bytes`: of a
+    code bundle as it is stored, None = no limit. `network` False: its machines download nothing. `meter`: what stops
+    the bill.
 
     Texts for people, "" = none: `account_noun`: the noun for its account (`project`). `tool`: the option that gives the
     account to the platform's own program; `compare`: a question and what to compare when a person sees other machines
@@ -68,6 +69,8 @@ class Traits:
     memory_grows: bool = False
     warning_s: float = 0.0
     keeps: bool = False
+    code_max_bytes: int | None = None
+    network: bool = True
 
     @property
     def rented(self) -> bool:

@@ -21,6 +21,7 @@ from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import OK, Finding
 from supervisor.machinefolder.agent_archive import agent_path
 from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.objectstores.outputs import take
 from supervisor.objectstores.reading import open_remote
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectReader, ObjectStore, StoreUnavailable
@@ -152,6 +153,7 @@ def context_of(
         scope_before=lambda: _scope_before(settings, name, store),
         closing=closing,
         hook=partial(send_hook, "" if store is None else store.supervisor_id),
+        take=take,
     )
 
 

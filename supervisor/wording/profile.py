@@ -147,9 +147,9 @@ def clock_text(profile: Profile, clock: Clock) -> str:
 
 
 def _bills(profile: Profile, clock: Clock) -> str:
-    price = "Bills" if clock.usd_per_h is None else f"Bills {price_text(clock.usd_per_h)}/h"
-    if clock.usd_per_h is None:
-        price += ", at an unknown price,"
+    price = "Bills, at an unknown price," if clock.usd_per_h is None else f"Bills {price_text(clock.usd_per_h)}/h"
+    if clock.usd_per_h == 0:
+        price = "Runs, and costs nothing,"
     if not clock.verb:
         first = f"{price} until it is given back, and it is unknown how"
         if clock.usd_per_h is None:

@@ -5,7 +5,7 @@ training are real; Kaggle is the tests' own."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ class KaggleDaemon(Daemon):
 
 
 class Lab(DigitsLab):
-    def __init__(self, folder: Path, shape: str) -> None:
+    def __init__(self, folder: Path, shape: str, environ: Mapping[str, str] | None = None) -> None:
         self.folder, self.objects = folder, folder / "objects"
         self.kaggle = RunningKaggle(folder / "sessions")
         self.kaggle.kaggle.slack_s = SLACK_S
@@ -36,7 +36,7 @@ class Lab(DigitsLab):
         token.write_text(TOKEN)
         token.chmod(0o600)
         port = free_port()
-        environ = {
+        settings = {
             **QUICK,
             "TEST_KAGGLE_URL": self.kaggle.url,
             "SPOT_PROVIDER": "kaggle",
@@ -47,8 +47,9 @@ class Lab(DigitsLab):
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_PUBLIC_URL": f"http://127.0.0.1:{port}",
             "SPOT_BEAT_STORE_S": "1",
+            **(environ or {}),
         }
-        self.daemon = KaggleDaemon(folder / "data", environ)
+        self.daemon = KaggleDaemon(folder / "data", settings)
         self.daemon.port = port
         self.daemon.start()
 

@@ -7,10 +7,11 @@ import os
 from kagglesdk import kaggle_env
 
 from supervisor.cli.main import main
-from supervisor.providers.kaggle import settings
+from supervisor.providers.kaggle import fetching, settings
 
 kaggle_env._env_to_endpoint[kaggle_env.KaggleEnv.PROD] = os.environ["TEST_KAGGLE_URL"]
 settings.SHORTEST_S = 1.0
+fetching.RETRY_S, fetching.LATE_S = 0.2, 1.0
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import requests
@@ -29,7 +30,8 @@ HOUR_S = 3600.0
 
 @dataclass
 class Version:
-    """One version of a notebook, and its session. `internet`: as Kaggle has it, which may not be what was pushed."""
+    """One version of a notebook, and its session. `internet`: as Kaggle has it, which may not be what was pushed.
+    `output`: name -> content, or the file with it, of a version that has ended."""
 
     source: str
     flags: Mapping[str, Any]
@@ -41,6 +43,7 @@ class Version:
     printed: str = ""
     started_at: float | None = None
     unreadable: bool = False
+    output: dict[str, bytes | Path] = field(default_factory=dict)
 
     @property
     def code(self) -> str:
@@ -72,13 +75,15 @@ class Kaggle:
     """`now`: epoch seconds. `internet`: whether the phone number of the account is verified. `allowed_s`, `used_s`: of
     the weekly GPU hours; None = the answer has none. `lose_answer`: the next push is done, and nothing is answered.
     `refuse`: method -> the refusal of each call. `queue`: whether sessions stay in it. `late`: the list does not have
-    what was pushed. `pushes`: how many were accepted. `slack_s`: how much later a session ends than at its timeout."""
+    what was pushed. `pushes`: how many were accepted. `slack_s`: how much later a session ends than at its timeout.
+    `address`: of the files of outputs. `broken_files`: so many reads of them fail. `hidden_files`: so many files of a
+    version are not listed. `reads`: the ranges that were read."""
 
     def __init__(self, now: Callable[[], float], runner: Runner) -> None:
         self.now, self.runner = now, runner
         self.notebooks: dict[str, Notebook] = {}
         self.violations: list[str] = []
-        self.exchanges = Exchanges(self.answer, self.violations)
+        self.exchanges = Exchanges(self.answer, self.violations, self.file)
         self.refuse: dict[str, Refusal] = {}
         self.calls: list[str] = []
         self.internet = True
@@ -86,6 +91,9 @@ class Kaggle:
         self.used_s, self.resets_at = 0.0, 1_790_500_000.0
         self.lose_answer = self.away = self.queue = self.late = False
         self.push_error, self.slack_s = "", 0.0
+        self.address = "https://storage.kaggle.example"
+        self.broken_files = self.hidden_files = 0
+        self.reads: list[str] = []
         self.pushes, self._ids = 0, 100
         self._lock = threading.RLock()
 
@@ -206,7 +214,27 @@ class Kaggle:
     def _output(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         version = self._version(body)
         lines = [{"stream_name": "stdout", "time": 0.1, "data": version.printed}] if version.printed else []
-        return {"files": [], "log": json.dumps(lines)}
+        ended = [] if version.alive else sorted(version.output)[self.hidden_files :]
+        files = [{"url": f"{self.address}/output/{version.session_id}/{name}", "fileName": name} for name in ended]
+        first = int(body.get("pageToken") or 0)
+        more = str(first + 1) if first + 1 < len(files) else ""
+        shown = {"files": files[first : first + 1], "log": json.dumps(lines)}
+        return {**shown, **({"nextPageToken": more} if more else {})}
+
+    def file(self, path: str, byte_range: str) -> tuple[int, bytes, dict[str, str]]:
+        """(status, bytes, headers) of an address of an output; `byte_range`: as in the header."""
+        with self._lock:
+            _, _, session_id, name = path.split("/")
+            every = [each for book in self.notebooks.values() for each in book.versions]
+            (version,) = [each for each in every if str(each.session_id) == session_id]
+            self.reads.append(byte_range)
+            if self.broken_files > 0:
+                self.broken_files -= 1
+                return 503, b"", {}
+            content = version.output[name]
+        whole = content if isinstance(content, bytes) else content.read_bytes()
+        first, last = (int(text) for text in byte_range.removeprefix("bytes=").split("-"))
+        return 206, whole[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(whole)}"}
 
     def _quota(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         resets = datetime.fromtimestamp(self.resets_at, UTC).strftime("%Y-%m-%dT%H:%M:%S")

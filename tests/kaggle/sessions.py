@@ -8,23 +8,33 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.cloud.web import WebServer
-from tests.kaggle.service import COMPLETE, ERROR, RUNNING, Kaggle, Version
+from tests.kaggle.service import COMPLETE, ERROR, RUNNING, USER, Kaggle, Version
 from tests.notebooks.machine import NotebookMachine
 
 STEP_S = 0.1
 
 
 class RunningSessions:
-    """`folder`: of their machines. `gpus`: names of the cards of sessions that start from now on."""
+    """`folder`: of their machines. `gpus`: names of the cards of sessions that start from now on, `env`: their
+    variables."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.gpus = folder, tuple[str, ...]()
+        self._folder, self.gpus, self.env = folder, tuple[str, ...](), dict[str, str]()
+        self.kaggle: Kaggle
         self.machines: dict[int, NotebookMachine] = {}
 
     def begin(self, version: Version) -> None:
         folder = self._folder / f"session-{version.session_id}"
-        machine = NotebookMachine(folder, session=str(version.session_id), gpus=self.gpus)
+        machine = NotebookMachine(
+            folder, session=str(version.session_id), gpus=self.gpus, network=version.internet, env=self.env
+        )
         self.machines[version.session_id] = machine
+        for source in version.flags.get("kernelDataSources", ()):
+            slug = source.removeprefix(f"{USER}/")
+            (machine.input / slug).mkdir()
+            for name, content in self.kaggle.version(slug).output.items():
+                assert isinstance(content, Path)
+                (machine.input / slug / name).write_bytes(content.read_bytes())
         machine.start(version.code)
 
     def cancel(self, version: Version) -> None:
@@ -39,6 +49,7 @@ class RunningSessions:
             version.printed = machine.output
             if machine.exit_code is not None:
                 machine.kill()
+                version.output = {path.name: path for path in machine.working.iterdir() if path.is_file()}
                 kaggle.end(version, COMPLETE if machine.exit_code == 0 else ERROR)
 
     def close(self) -> None:
@@ -53,7 +64,9 @@ class RunningKaggle:
         self.sessions = RunningSessions(folder)
         self.kaggle = Kaggle(time.time, self.sessions)
         self.kaggle.resets_at = time.time() + 86_400.0
+        self.sessions.kaggle = self.kaggle
         self.server = WebServer(self.kaggle.exchanges.web)
+        self.kaggle.address = self.url
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kaggle", daemon=True)
         self._thread.start()

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from kagglesdk.kaggle_object import KaggleObject
 from kagglesdk.kernels.services.kernels_api_service import KernelsApiClient
 from kagglesdk.kernels.types import kernels_api_service as types
 from requests.adapters import BaseAdapter
+from urllib3 import HTTPResponse
 
 from tests.cloud.web import Request, Response
 
@@ -60,14 +63,16 @@ def classes(method: str) -> tuple[type[KaggleObject], type[KaggleObject]]:
 
 
 Answer = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+File = Callable[[str, str], tuple[int, bytes, dict[str, str]]]  # (path, range) -> (status, bytes, headers)
 
 
 class Exchanges:
     """`answer(method, body)`: a JSON object, or raises Refusal; the header Authorization is in the body too.
-    `violations`: what was wrong with an exchange, also where the code under test has swallowed it."""
+    `violations`: what was wrong with an exchange, also where the code under test has swallowed it. `file`: of an
+    output."""
 
-    def __init__(self, answer: Answer, violations: list[str]) -> None:
-        self._answer, self._violations = answer, violations
+    def __init__(self, answer: Answer, violations: list[str], file: File) -> None:
+        self._answer, self._violations, self.file = answer, violations, file
 
     def exchange(
         self, method: str, content: bytes, authorization: str
@@ -90,6 +95,9 @@ class Exchanges:
 
     def web(self, request: Request) -> Response:
         """The same over HTTP."""
+        if request.method == "GET":
+            status, content, headers = self.file(request.path, request.headers["range"])
+            return Response(status, content, headers)
         method = request.path.rpartition("/")[2]
         status, body, headers = self.exchange(method, request.body, request.headers.get("authorization", ""))
         return Response(status, body, {"Content-Type": "application/json", **headers})
@@ -107,13 +115,25 @@ class Wire(BaseAdapter):
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         assert request.url is not None
+        if request.method == "GET":
+            assert "Authorization" not in request.headers, "the address alone opens the file"
+            path = urlsplit(request.url).path
+            return self._answered(request, *self._exchanges.file(path, request.headers["Range"]))
         assert request.method == "POST"
         assert request.url.startswith(SERVICE)
         content = request.body.encode() if isinstance(request.body, str) else request.body or b""
         method, authorization = request.url.removeprefix(SERVICE), request.headers.get("Authorization", "")
         status, body, headers = self._exchanges.exchange(method, content, authorization)
+        headers = {"Content-Type": "application/json", **headers}
+        return self._answered(request, status, json.dumps(body).encode(), headers)
+
+    @staticmethod
+    def _answered(
+        request: requests.PreparedRequest, status: int, content: bytes, headers: dict[str, str]
+    ) -> requests.Response:
         response = requests.Response()
-        response.status_code, response.request, response.url = status, request, request.url
-        response.headers.update({"Content-Type": "application/json", **headers})
-        response._content = json.dumps(body).encode()
+        response.status_code, response.request = status, request
+        response.url = request.url or ""
+        response.headers.update(headers)
+        response.raw = HTTPResponse(BytesIO(content), preload_content=False)
         return response

@@ -104,6 +104,8 @@ def test_a_limit_of_its_own_and_one_that_nobody_knows() -> None:
     ]
     (text,) = clock_texts(replace(BOX, idle_cap_s=UNKNOWN), 0.21)
     assert text.endswith("it is unknown whether anything stops it by itself.")
+    free = clock_texts(replace(ours, dead_man_s=UNKNOWN, session_cap_s=known(30_600.0)), 0.0)[0]
+    assert free.startswith("Runs, and costs nothing, until the supervisor ends it (give back); it ends by itself ")
     (text,) = clock_texts(Profile("ssh", "A box"), 0.0715)
     assert text == "Bills $0.0715/h until it is given back, and it is unknown how; ask its owner before the launch."
 

@@ -75,7 +75,8 @@ class TestQueueOfThePlatform:
 
     def test_the_wait_says_for_what(self) -> None:
         waits = self.decided(self.RUN, TRY.requested_at + 120).run
-        assert f"it is in the queue of {TRY.placement.zone}, until" in status_text(waits, TRY.requested_at + 120)
+        place = f"{TRY.placement.provider}, {TRY.placement.zone}"
+        assert f"it is in the queue of {place}, until" in status_text(waits, TRY.requested_at + 120)
         assert "others are first" in waits.hold
 
     def test_another_wait_says_for_what_where_the_platform_says_it(self) -> None:

@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from supervisor.contract.stores.folder import FolderStore
+from supervisor.objectstores.outputs import take
 from supervisor.ports.claims import Claim, ClaimKey
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.providers.kaggle.api import Api
+from supervisor.providers.kaggle.fetching import Outputs
 from supervisor.providers.kaggle.kernels import NOTHING, label_in, slug_of
 from supervisor.providers.kaggle.provider import KaggleProvider
 from supervisor.providers.kaggle.pushing import Origin
@@ -90,16 +93,21 @@ class KaggleSubject(Subject):
         self.settings = KaggleSettings(**{**SETTINGS, "kaggle_token": self.keep_secret(TOKEN), **settings})
         self.agent = folder / "agent.pyz"
         self.agent.write_bytes(b"an agent")
+        self.objects: Any = FolderStore.create(folder / "objects")
         self._opened: list[KaggleProvider] = []
         self.provider = self.fresh()
 
     def fresh(self) -> KaggleProvider:
         """As after a restart of the supervisor: nothing is remembered."""
         api = Api(USER, self.settings.kaggle_token, self.clock.now, self.kaggle.wire)
+        outputs = Outputs(
+            api, self.objects, take, parts=self.folder / "parts", now=self.clock.now, begin=lambda name, work: work()
+        )
         provider = KaggleProvider(
             "kaggle",
             self.settings,
             api,
+            outputs=outputs,
             claims=self.claims,
             origin=Origin(lambda: self.agent, URL),
             on=DAY,

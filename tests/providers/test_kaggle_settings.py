@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from supervisor.contract.notebook import cell
-from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.errors import InvalidRequest, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
-from supervisor.domain.profile import Danger, End, Survival, danger_clocks, survival
+from supervisor.domain.profile import Danger, End, Reach, Survival, danger_clocks, survival
 from supervisor.providers.kaggle.doctor import account_checks
 from supervisor.providers.kaggle.kernels import (
     MOST_CHARS,
@@ -25,9 +26,20 @@ from supervisor.providers.kaggle.kernels import (
     slug_of,
 )
 from supervisor.providers.kaggle.profile import profile
-from supervisor.providers.kaggle.settings import ACCELERATORS, KaggleSettings, accelerator_of, check, complete, offers
+from supervisor.providers.kaggle.settings import (
+    ACCELERATORS,
+    KaggleSettings,
+    accelerator_of,
+    check,
+    complete,
+    meaning,
+    offers,
+)
+from supervisor.providers.kaggle.traits import traits_of
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.remote import address
+from supervisor.services.runs import code, policy
+from supervisor.services.runs.spec_secrets import check_kinds
 from supervisor.wiring.adapters import choose
 from supervisor.wiring.settings import load
 from tests.kaggle.service import HOUR_S, Refusal
@@ -185,3 +197,33 @@ def test_the_doctor_finds_a_wrong_user_few_hours_and_no_address(subject: KaggleS
     refused = report(subject, "")
     assert [(each.result, "kaggle_token" in each.cause) for each in refused.values()] == [(FAIL, True), (FAIL, False)]
     assert "address" in refused, "both are to be corrected, so both are named at once"
+
+
+# --- without the internet ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_code() -> None:
+    traits = traits_of(internet=False)
+    assert (traits_of(internet=True).code_max_bytes, traits_of(internet=True).network) == (None, True)
+    with pytest.raises(InvalidRequest, match="nothing: Kaggle stores"):
+        check_kinds({"secrets": {"KEY": "env:KEY"}}, "kaggle", traits.secrets)
+    with pytest.raises(InvalidRequest, match="download no `stage`"):
+        policy._check_job({"command": ["x"], "stage": [{"from": "gs://a/b"}]}, traits)
+    policy._check_job({"command": ["x"]}, traits)
+    parts: Any = SimpleNamespace(own_provider="kaggle", traits=lambda name: traits)
+    most = 256 << 10
+    index: Any = SimpleNamespace(sha256="0" * 64, stored_bytes=most)
+    assert code._too_large(parts, {"command": ["x"]}, index) is None
+    index.stored_bytes += 1
+    refusal = code._too_large(parts, {"command": ["x"]}, index)
+    assert refusal is not None
+    assert refusal.code == "CODE_REFUSED"
+    assert "262,145 bytes, and the machines of kaggle take 262,144" in str(refusal)
+
+
+def test_without_the_internet_no_address_is_needed_and_the_words_say_how_work_comes_back() -> None:
+    offline = KaggleSettings(kaggle_user="ada", kaggle_internet=False)
+    text, _ = meaning(offline, "file:///objects", "")
+    assert text.endswith("through the output of each version, at its end")
+    assert profile(offline, "2026-11-27").store_reach.value is Reach.OUTPUT
+    assert profile(KaggleSettings(kaggle_user="ada"), "2026-11-27").store_reach.value is Reach.DOOR

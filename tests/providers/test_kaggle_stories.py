@@ -291,6 +291,32 @@ def test_a_notebook_of_the_user_is_no_machine_whatever_its_name(subject: KaggleS
     assert subject.fresh().machines().unreachable == {"gpu"}
 
 
+def test_of_a_notebook_whose_first_line_was_edited_nobody_can_tell_whose_it_is(subject: KaggleSubject) -> None:
+    """It may have a session of ours: nothing is started, stopped or deleted until a person has put it right."""
+    request, other = subject.request(), subject.request(run="other")
+    machine = subject.up(request)
+    book = subject.kaggle.notebooks[slug_of(request.name)]
+    ours = book.versions[0]
+    edited = replace(ours, source=ours.source.replace("# spot-supervisor: ", "# mine: "), session_id=9, number=2)
+    book.versions.append(edited)
+    subject.kaggle.calls.clear()
+    again_started = subject.fresh()
+    listing = again_started.machines()
+    assert (listing.machines, listing.unreachable) == ((), {"gpu", "cpu", "tpu"})
+    assert "Put that line back on Kaggle" in listing.reasons["gpu"]
+    for step in (
+        lambda: again_started.find(ref(request, machine.machine_id)),
+        lambda: again_started.release(ref(request, machine.machine_id)),
+        lambda: again_started.launch(again(request)),
+        lambda: again_started.launch(other),
+    ):
+        with pytest.raises(ProviderUnavailable, match="nobody can tell whose session it has"):
+            step()
+    assert {"SaveKernel", "CancelKernelSession", "DeleteKernel"}.isdisjoint(subject.kaggle.calls)
+    book.versions.append(replace(ours, session_id=10, number=3))
+    assert again_started.find(ref(request)) == machine
+
+
 # --- giving back ------------------------------------------------------------------------------------------------------
 
 

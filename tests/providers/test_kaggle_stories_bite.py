@@ -39,6 +39,13 @@ BROKEN: tuple[tuple[str, Any, str, Any, Story], ...] = (
         stories.test_a_late_list_deletes_nothing,
     ),
     (
+        "a notebook with another first line is somebody else's",
+        survey,
+        "is_from_us",
+        lambda source: False,
+        stories.test_of_a_notebook_whose_first_line_was_edited_nobody_can_tell_whose_it_is,
+    ),
+    (
         "a push that may have been done is repeated at once",
         Pusher,
         "wait_until_clear",

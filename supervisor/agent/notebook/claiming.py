@@ -185,20 +185,25 @@ def store_problem(job: Mapping[str, Any], door_pass: DoorPass, policy: Optional[
         door.close()
 
 
-def report(job: Mapping[str, Any], problem: str) -> None:
-    """One beat that says why this session leaves, as a start-up script does."""
-    beat = Beat(
+def no_start(job: Mapping[str, Any], boot: str, problem: str) -> Beat:
+    """The beat of a session that starts nothing, as a start-up script's."""
+    return Beat(
         run_id=str(job["run_id"]),
         attempt=parse_launch_id(str(job["launch_id"]))[1],
         launch_id=str(job["launch_id"]),
         machine_id=str(job["machine_id"]),
-        boot_id=boot_id(),
+        boot_id=boot,
         sequence=1,
         phase=heartbeat.BOOT,
         nonce=str(job.get("nonce") or ""),
         left=heartbeat.NO_START,
         message=problem[: heartbeat.MAX_TEXT],
     )
+
+
+def report(job: Mapping[str, Any], problem: str) -> None:
+    """One beat that says why this session leaves."""
+    beat = no_start(job, boot_id(), problem)
     text = heartbeat.encode_within(beat, heartbeat.MAX_STORED_BYTES)
     url, retries = str(job["server_url"]), Retries(RetryPolicy(PROBE_FOR_S))
     path = "%s/v1/runs/%s/heartbeat" % (urlsplit(url).path.rstrip("/"), quote(beat.run_id, safe=""))

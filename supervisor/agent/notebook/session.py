@@ -21,9 +21,10 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Dict, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Dict, Iterator, Mapping, Sequence, Tuple
 
 from supervisor.agent.machine.folder import open_own, read_text
+from supervisor.agent.notebook import apart
 from supervisor.agent.notebook.claiming import (
     Refused,
     accelerator_problem,
@@ -35,6 +36,7 @@ from supervisor.agent.notebook.claiming import (
 )
 from supervisor.agent.notebook.watching import LINE_S, View, agent_state, say
 from supervisor.agent.store.door.client import DoorPass
+from supervisor.contract.stores.promise import ObjectMissing, StoreUnavailable
 
 START_S = 30.0
 _OF_KERNEL = re.compile(r"SPOT_|JPY_|JUPYTER|PYDEVD_|MPLBACKEND\Z|FORCE_COLOR\Z|CLICOLOR")
@@ -46,11 +48,14 @@ def main(words: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have left it ignored
     folder = os.path.abspath(options.folder)
     try:
-        reap = _begin(options, folder)
-        if reap is not None:
-            View(folder, say, options.line_s, reap).watch()
-    except Refused as refused:
-        say("spot: %s." % refused)
+        try:
+            reap = _begin(options, folder)
+            if reap is not None:
+                View(folder, say, options.line_s, reap).watch()
+        except Refused as refused:
+            say("spot: %s." % refused)
+        if options.parcel:
+            _pack(folder, options.output)
     except OSError as error:
         say("spot: nothing was started: %s" % error)
     except KeyboardInterrupt:
@@ -66,9 +71,14 @@ def main(words: Sequence[str]) -> int:
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="agent.pyz notebook")
-    parser.add_argument("--url", required=True, help="of the supervisor")
+    apart = "--parcel" in words
+    parser.add_argument("--url", required=not apart, help="of the supervisor")
     ticket = os.environ.pop("SPOT_TICKET", "")
-    parser.add_argument("--ticket", default=ticket, required=not ticket, help="for one claim; else SPOT_TICKET")
+    needed = not ticket and not apart
+    parser.add_argument("--ticket", default=ticket, required=needed, help="for one claim; else SPOT_TICKET")
+    parser.add_argument("--parcel", help="a file with the job, for a session without a network")
+    parser.add_argument("--inputs", default="", help="where the platform shows earlier outputs")
+    parser.add_argument("--output", default="", help="the folder that the platform keeps")
     parser.add_argument("--folder", required=True, help="of this machine")
     parser.add_argument("--line-s", type=float, default=LINE_S, help="seconds between two lines")
     return parser.parse_args(words)
@@ -88,18 +98,8 @@ def _begin(options: argparse.Namespace, folder: str) -> Any:
         say("spot: the training of this session has ended. A new session needs a new cell from the page of the run.")
         View(folder, say).end()
         return None
-    claimant = _claimant(os.path.join(folder, "claimant"))
-    claim = claimed(options.url, options.ticket, claimant, session_facts(os.environ))
-    job = job_of(claim, options.url, claimant)
-    door_pass = DoorPass(os.path.join(folder, "pass.json"))
-    door_pass.take(claim.get("pass"), claim.get("date"))
-    problem = accelerator_problem(job) or store_problem(job, door_pass)
-    if problem:
-        report(job, problem)
-        raise Refused(problem)
-    _write(os.path.join(folder, "job.json"), job)
+    job, given = _parcelled(options, folder) if options.parcel else _claimed(options, folder)
     _write(os.path.join(folder, "identity.json"), {"machine_id": job["machine_id"]})
-    given = claim.get("secrets") or {}
     agent = start(folder, {str(name): str(value) for name, value in given.items()})
     say("spot: run %s, session %s: its training starts." % (job["run_id"], job["launch_id"]))
     until = time.monotonic() + START_S
@@ -110,7 +110,44 @@ def _begin(options: argparse.Namespace, folder: str) -> Any:
     return agent.poll
 
 
+def _pack(folder: str, output: str) -> None:
+    """What the session has made becomes its output, also where nothing was started. Raises OSError."""
+    try:
+        with open(os.path.join(folder, "job.json"), encoding="utf-8") as source:
+            index = apart.pack(json.load(source), folder, output)
+        said = "%d objects, %.1f MB" % (len(index.objects), index.size / 1e6)
+        say("spot: %s are the output of this version; the supervisor fetches it when the version has ended." % said)
+    except (StoreUnavailable, ObjectMissing, ValueError) as error:
+        say("spot: the work of this session could not be packed, and is lost: %s" % error)
+
+
 # --- the job --------------------------------------------------------------------------------------------------------
+
+
+def _claimed(options: argparse.Namespace, folder: str) -> Tuple[Dict[str, Any], Mapping[str, str]]:
+    """(the job, its secrets), by the ticket. Raises Refused, OSError."""
+    claimant = _claimant(os.path.join(folder, "claimant"))
+    claim = claimed(options.url, options.ticket, claimant, session_facts(os.environ))
+    job = job_of(claim, options.url, claimant)
+    door_pass = DoorPass(os.path.join(folder, "pass.json"))
+    door_pass.take(claim.get("pass"), claim.get("date"))
+    problem = accelerator_problem(job) or store_problem(job, door_pass)
+    if problem:
+        report(job, problem)
+        raise Refused(problem)
+    _write(os.path.join(folder, "job.json"), job)
+    return job, claim.get("secrets") or {}
+
+
+def _parcelled(options: argparse.Namespace, folder: str) -> Tuple[Dict[str, Any], Mapping[str, str]]:
+    """The same of a session without a network, which has no secrets."""
+    job = apart.job_of(options.parcel, folder, options.inputs)
+    _write(os.path.join(folder, "job.json"), job)  # also for what is packed
+    problem = accelerator_problem(job)
+    if problem:
+        apart.report(job, folder, problem)
+        raise Refused(problem)
+    return job, {}
 
 
 def _claimant(path: str) -> str:

@@ -264,8 +264,9 @@ def approve(
         text = f"{name} is {run['status']} and has no machine: nothing to approve."
         raise CliError(text, FAILED, "NOTHING_TO_APPROVE")
     note(safe(run["status_text"]))
-    price = money(run.get("price_usd_per_h"))
-    note(f"machine {safe(machine_id)}, {price}/h, results manifest {safe(manifest or 'none')}")
+    usd_per_h = run.get("price_usd_per_h")
+    price = "it costs nothing" if usd_per_h == 0 else f"{money(usd_per_h)}/h"
+    note(f"machine {safe(machine_id)}, {price}, results manifest {safe(manifest or 'none')}")
     body: Json = {"machine_id": machine_id, "results_sha256": manifest}
     question = f"Give up the results of {name} and release it?"
     if accept_loss:

@@ -150,13 +150,16 @@ def _without_need(run: Run) -> Run:
 
 def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) -> str:
     """What a request that takes its time waits for; "" = nothing to say yet."""
-    if not isinstance(obs.machine, Seen) or not _is_requested(obs) or now - try_.requested_at < LOOKING_AFTER_S:
+    if not isinstance(obs.machine, Seen) or not _is_requested(obs):
         return ""
     if obs.machine.value.needs:  # it waits for a person, who is told so, and not for the platform
         return ""
     zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
     if _is_queued(obs):
-        return f"it is in the queue of {zone}, until {until} at most: {machine.detail}".removesuffix(": ")
+        queue = f"the queue of {try_.placement.provider}, {zone}"
+        return f"it is in {queue}, until {until} at most: {machine.detail}".removesuffix(": ")
+    if now - try_.requested_at < LOOKING_AFTER_S:
+        return ""
     text = f"the cloud is looking for capacity in {zone}, until {until} at most"
     return f"{text}: {machine.waits_for}" if machine.waits_for else text
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from supervisor.machinefolder.secrets import SecretUnreadable, read
 from supervisor.ports.provider import ProviderUnavailable, Responded
+from supervisor.providers.kaggle.downloads import part
 from supervisor.providers.kaggle.kernels import version_label
 from supervisor.wording.figures import clock_text
 
@@ -64,7 +65,8 @@ class Weekly:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A version to save and run."""
+    """A version to save and run. `internet`: whether its session has it. `inputs`: notebooks (user/slug) whose output
+    it sees."""
 
     slug: str
     source: str
@@ -73,6 +75,8 @@ class Push:
     tpu: bool
     timeout_s: int
     image: str
+    internet: bool = True
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +157,14 @@ class Api:
         request = ApiSaveKernelRequest()
         request.slug, request.new_title, request.text = f"{self.user}/{push.slug}", push.slug, push.source
         request.language, request.kernel_type = "python", "notebook"
-        request.is_private, request.enable_internet = True, True
+        request.is_private, request.enable_internet = True, push.internet
         request.enable_gpu, request.enable_tpu = push.gpu, push.tpu
         if push.machine_shape:
             request.machine_shape = push.machine_shape
         if push.image:
             request.docker_image = push.image
+        if push.inputs:
+            request.kernel_data_sources = list(push.inputs)
         request.session_timeout_seconds = push.timeout_s
         request.kernel_execution_type = KernelExecutionType.SAVE_AND_RUN_ALL
         response = self._call("save_kernel", request)
@@ -195,6 +201,30 @@ class Api:
         request.user_name, request.kernel_slug, request.version_label = self.user, slug, version_label(version)
         request.page_size = 1
         return log_text(self._call("list_kernel_session_output", request).log or "").encode(errors="replace")
+
+    def outputs(self, slug: str, version: int) -> dict[str, str]:
+        """Name -> address of every file that this version has left. The addresses are good for a while, and for
+        everybody who has them. Raises ProviderUnavailable: also where a page is missing."""
+        from kagglesdk.kernels.types.kernels_api_service import ApiListKernelSessionOutputRequest
+
+        files: dict[str, str] = {}
+        token = ""
+        for _ in range(MOST_PAGES):
+            request = ApiListKernelSessionOutputRequest()
+            request.user_name, request.kernel_slug, request.version_label = self.user, slug, version_label(version)
+            request.page_size = PAGE
+            if token:
+                request.page_token = token
+            page = self._call("list_kernel_session_output", request)
+            files |= {str(file.file_name): str(file.url) for file in page.files or ()}
+            token = page.next_page_token or ""
+            if not token:
+                return files
+        raise Responded(f"Kaggle's list of the output of {slug} has no end")
+
+    def part(self, url: str, offset: int, length: int) -> tuple[int | None, Iterator[bytes]]:
+        """As `part` of downloads.py, of an address of `outputs`."""
+        return part(adapter if self._transport is None else self._transport, url, offset, length)
 
     def quota(self) -> Weekly:
         from kagglesdk.kernels.types.kernels_api_service import ApiGetAcceleratorQuotaStatisticsRequest

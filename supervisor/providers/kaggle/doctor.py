@@ -24,11 +24,11 @@ def account_checks(api: Api, s: KaggleSettings, public_url: str, now: Callable[[
 
 
 def _account(api: Api, s: KaggleSettings, public_url: str, now: Callable[[], float]) -> Sequence[Finding]:
-    address = address_finding(public_url, TRAITS.group)
+    address = [address_finding(public_url, TRAITS.group)] if s.kaggle_internet else []
     try:
-        return [*findings(api, s, now()), address]
+        return [*findings(api, s, now()), *address]
     except ProviderUnavailable as error:
-        return [_finding(NAME, FAIL, "its notebooks cannot be read", str(error), HINT), address]
+        return [_finding(NAME, FAIL, "its notebooks cannot be read", str(error), HINT), *address]
 
 
 def findings(api: Api, s: KaggleSettings, now: float) -> Iterator[Finding]:
@@ -43,6 +43,10 @@ def findings(api: Api, s: KaggleSettings, now: float) -> Iterator[Finding]:
         yield _finding("user", WARN, f"no notebook of {s.kaggle_user} is listed", cause, "compare it with your profile")
     yield from _hours(api, s, now)
     yield _accelerators(s)
+    if not s.kaggle_internet:
+        fact = "off (kaggle_internet): a session's work is fetched at its end, and no stop reaches it before"
+        yield _finding("internet", OK, fact)
+        return
     # Nothing in the API says whether the phone number of the account is verified.
     cause = "a session has the internet only where the phone number of the account is verified; the API does not say it"
     fix = "verify it in the settings of your account on Kaggle; a session without internet ends in minutes and says so"

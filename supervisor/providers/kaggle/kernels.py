@@ -16,12 +16,14 @@ from typing import Any
 MARK = "spot-"
 MOST_CHARS = 50  # of a title, which the slug is made of
 HEADER = "# spot-supervisor: "
+TRACE = "supervisor/agent/notebook/cell.py"  # of contract/notebook.py, which puts it into every cell
 NOTHING = "spot: nothing was started: "  # of contract/notebook.py
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Whose machine it is. `pushed_at`: epoch seconds by the clock of the supervisor. `push`: the version."""
+    """Whose machine it is. `pushed_at`: epoch seconds by the clock of the supervisor. `push`: the version. `apart`: its
+    session has no internet, and its work is the output of its version."""
 
     name: str
     zone: str
@@ -31,9 +33,13 @@ class Label:
     launch_id: str
     pushed_at: float
     push: int = 1
+    apart: bool = False
 
     def is_launch(self, supervisor_id: str, run_id: str, launch_id: str) -> bool:
         return (self.supervisor_id, self.run_id, self.launch_id) == (supervisor_id, run_id, launch_id)
+
+
+_NAMES = tuple(field.name for field in fields(Label))
 
 
 def slug_of(name: str) -> str:
@@ -75,16 +81,23 @@ def code_of(source: str) -> str:
         return ""
 
 
+def is_from_us(source: str) -> bool:
+    """The cell of a supervisor is in it, whatever its first line says."""
+    code = code_of(source)
+    return HEADER.strip() in code or TRACE in code
+
+
 def label_in(source: str) -> Label | None:
-    """None = it is no notebook of a supervisor."""
+    """None = it is no notebook of a supervisor, or somebody has edited its first line."""
     first = code_of(source).partition("\n")[0]
     if not first.startswith(HEADER):
         return None
     try:
         values: Mapping[str, Any] = json.loads(first.removeprefix(HEADER))
-        label = Label(**{field.name: values[field.name] for field in fields(Label)})
+        label = Label(**{name: values[name] for name in _NAMES if name in values})
     except (ValueError, KeyError, TypeError):
         return None
     texts = (label.name, label.zone, label.shape, label.supervisor_id, label.run_id, label.launch_id)
     is_sound = all(isinstance(text, str) for text in texts) and isinstance(label.push, int)
-    return label if is_sound and isinstance(label.pushed_at, int | float) else None
+    is_sound = is_sound and isinstance(label.pushed_at, int | float)
+    return label if is_sound and label.apart in (True, False) else None

@@ -32,21 +32,27 @@ def open_provider(name: str, s: KaggleSettings, context: ProviderContext) -> Ope
     from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.kaggle.api import Api
     from supervisor.providers.kaggle.doctor import account_checks
+    from supervisor.providers.kaggle.fetching import Outputs
     from supervisor.providers.kaggle.platform import KagglePlatform
     from supervisor.providers.kaggle.provider import KaggleProvider
     from supervisor.providers.kaggle.pushing import Origin
     from supervisor.remote.address import need_address
 
-    need_address(TRAITS.kind, context.public_url)
+    if s.kaggle_internet:
+        need_address(TRAITS.kind, context.public_url)
     clock = context.clock
+    api = Api(s.kaggle_user, s.kaggle_token, clock.now)
+    parts = context.data_dir / "kaggle" / name
+    outputs = Outputs(api, context.objects, context.take, parts=parts, now=clock.now)
     provider = KaggleProvider(
         name,
         s,
-        Api(s.kaggle_user, s.kaggle_token, clock.now),
+        api,
         claims=context.claims,
         origin=Origin(lambda: context.agent, context.public_url),
         on=day_of(clock.now()),
         now=clock.now,
+        outputs=outputs,
     )
     return OpenedProvider(
         provider=provider,

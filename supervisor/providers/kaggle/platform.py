@@ -37,7 +37,7 @@ class KagglePlatform:
             "notebook": f"{self._settings.kaggle_user}/{push.slug}",
             "cell": code_of(push.source),
             "machine_shape": push.machine_shape,
-            "enable_internet": True,
+            "enable_internet": push.internet,
             "session_timeout_seconds": push.timeout_s,
             "secrets": dict(request.secrets),
         }

@@ -31,6 +31,8 @@ DAY = "2026-11-27"
 CLI, SDK = "kaggle-cli: kernels", "kagglesdk 0.1.38: kernels API"
 OWN_PAGE = "docs/providers/kaggle.md"
 CANCEL = "cancel the session"
+CANCELS = f"{SDK}: CancelKernelSession, with the id that the session reports"
+BY_HAND = f"{OWN_PAGE}: on Kaggle's page; a session without the internet says no id, and what it did is lost"
 YES, NO, VERIFY = Survival.YES, Survival.NO, Survival.VERIFY
 OUTPUT = (VERIFY, NO, NO, VERIFY)
 NAMES = {GPU: "GPU", TPU: "TPU"}
@@ -65,19 +67,25 @@ def profile(s: KaggleSettings, on: str, zone: str = "", quota: Weekly | None = N
         shared_fs=_fact("", f"{OWN_PAGE}: sessions share no file system"),
         local_nvme=Fact(note="measure it in a session: df -B1 /kaggle/temp"),
         driver_cuda_max=Fact(note="measure it in a session: nvidia-smi"),
-        store_reach=_fact(Reach.DOOR, f"{OWN_PAGE}: through the supervisor, for this run alone"),
+        store_reach=_reach(s.kaggle_internet),
         tiers=_tiers(),
         verbs=(
             Verb(
                 CANCEL,
                 End.DESTROY,
-                By.SUPERVISOR,
-                stops_meter=_fact(Stops.YES, f"{SDK}: CancelKernelSession, with the id that the session reports"),
+                By.SUPERVISOR if s.kaggle_internet else By.PERSON,
+                stops_meter=_fact(Stops.YES, CANCELS if s.kaggle_internet else BY_HAND),
                 undo=_fact(False, f"{OWN_PAGE}: the notebook is deleted after it"),
                 left_usd_per_gb_month=_fact(0.0, TRAITS.meter),
             ),
         ),
     )
+
+
+def _reach(internet: bool) -> Fact[Any]:
+    if internet:
+        return _fact(Reach.DOOR, f"{OWN_PAGE}: through the supervisor, for this run alone")
+    return _fact(Reach.OUTPUT, f"{OWN_PAGE}: the output of the version, which the supervisor fetches at its end")
 
 
 def hours_text(zone: str, hours: Hours | None) -> str:

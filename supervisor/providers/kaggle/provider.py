@@ -13,11 +13,15 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.parcel import Parcel
 from supervisor.domain.machines import Capacity, Machine, MachineListing, MachineRef, MachineState, Offer, Quota
 from supervisor.domain.profile import Profile
 from supervisor.machinefolder import secrets
 from supervisor.machinefolder.provider import launch_values
 from supervisor.ports.claims import Claims, Handover
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.provider import (
     CapacityInUse,
     LaunchRejected,
@@ -29,28 +33,31 @@ from supervisor.ports.provider import (
 from supervisor.ports.traits import Traits
 from supervisor.providers.kaggle import profile as profiles
 from supervisor.providers.kaggle.api import Api, KaggleError, Push
+from supervisor.providers.kaggle.fetching import Outputs
 from supervisor.providers.kaggle.hours import WeeklyHours
 from supervisor.providers.kaggle.kernels import reason_in, slug_of
-from supervisor.providers.kaggle.pushing import Origin, Pusher
+from supervisor.providers.kaggle.outputs import read_baton
+from supervisor.providers.kaggle.pushing import Apart, Origin, Pusher
 from supervisor.providers.kaggle.settings import CPU, GPU, TPU, Accelerator, KaggleSettings, accelerator_of, offers
-from supervisor.providers.kaggle.states import Session
+from supervisor.providers.kaggle.states import Session, Stands
 from supervisor.providers.kaggle.survey import Entry, Survey, Surveyor
-from supervisor.providers.kaggle.traits import TRAITS
+from supervisor.providers.kaggle.traits import TRAITS, traits_of
 from supervisor.wording.figures import clock_text
 
 LISTED_S = 90.0  # a listing that is older does not answer a repeated launch
 MOST_PUSHES = 2  # of a session that ended before its notebook reported
 START_S = 180.0  # from the start of a session to the start of its agent
-WARNING_MOST_S = 3600.0
+PACKING_S = 300.0  # for its output, where it has no internet
+WARNING_LEAST_S, WARNING_MOST_S = TRAITS.warning_s, 3600.0
 REASON_CHARS = 300
 
 
 class KaggleProvider:
     """Provider and LendsHours of ports/provider.py, and HandsOver of ports/claims.py. `name`: of its section in the
     settings. `claims` None: nothing can be claimed here, so nothing is launched. `on`: the day of the settings,
-    YYYY-MM-DD. `now`: epoch seconds."""
+    YYYY-MM-DD. `now`: epoch seconds. `outputs`: of sessions without the internet, None = none is
+    launched."""
 
-    traits: Traits = TRAITS
     meters: Meters | None = None
 
     def __init__(
@@ -63,17 +70,22 @@ class KaggleProvider:
         origin: Origin,
         on: str,
         now: Callable[[], float],
+        outputs: Outputs | None = None,
     ) -> None:
         self.name, self.api, self._settings = name, api, s
+        self.traits: Traits = traits_of(s.kaggle_internet)
+        self._outputs = outputs
         self._now, self._on = now, on
         self.hours = WeeklyHours(api, s, now)
         self._pusher = Pusher(api, s, origin, claims, now)
-        self._surveyor = Surveyor(api, claims, now, s.kaggle_session_cap_s)
+        self._surveyor = Surveyor(api, claims, now, s.kaggle_session_cap_s, outputs)
         self._offers = offers(name, s)
         self._pushing = threading.Lock()  # one push at a time: the next one must see it
         self._listed: tuple[float, Survey] = (-math.inf, Survey())
 
     def close(self) -> None:
+        if self._outputs is not None:
+            self._outputs.close()
         self.api.close()
 
     def profile(self, zone: str = "") -> Profile:
@@ -108,9 +120,10 @@ class KaggleProvider:
                 raise ProviderUnavailable(f"a session may be running that could not be read: {reason}")
             self._pusher.wait_until_clear(request, is_new=True)
             self._refuse_second(request, survey)
-            secrets.read_all(request.secrets)  # the claim reads them again, and nothing is kept
+            if self._settings.kaggle_internet:
+                secrets.read_all(request.secrets)  # the claim reads them again, and nothing is kept
             self.hours.need(request.placement.zone)
-            return self._push(request, 1)
+            return self._push(request, 1, survey)
 
     def _accelerator(self, request: LaunchRequest) -> Accelerator:
         """Raises LaunchRejected."""
@@ -146,20 +159,43 @@ class KaggleProvider:
         why = self._why_it_never_came(request, session)
         self._pusher.wait_until_clear(request, is_new=False)
         if session.label.push < MOST_PUSHES:
-            return self._push(request, session.label.push + 1)
+            return self._push(request, session.label.push + 1, Survey())
         self._surveyor.finish(slug_of(request.name), session)
         raise LaunchRejected(why)
 
-    def _push(self, request: LaunchRequest, number: int) -> Machine:
+    def _push(self, request: LaunchRequest, number: int, survey: Survey) -> Machine:
         slug = slug_of(request.name)
+        apart = None if self._settings.kaggle_internet else self._apart(request, survey)
         try:
-            kernel_id, label = self._pusher.push(request, number, self.hours)
+            kernel_id, label = self._pusher.push(request, number, self.hours, apart)
         except ProviderUnavailable:
             self._surveyor.forget(slug)  # its source may say something else now
             raise
         machine = self._surveyor.pushed(slug, kernel_id, label).machine
         assert machine is not None  # it is queued
         return machine
+
+    def _apart(self, request: LaunchRequest, survey: Survey) -> Apart:
+        """What its session begins with, as it is now. Without the nonce: it is the run's credential, and the supervisor
+        puts it in when it has verified the output. Raises LaunchRejected, ProviderUnavailable."""
+        if self._outputs is None:
+            raise LaunchRejected("the runs' object store is known to the supervisor's own process alone")
+        if request.secrets:
+            raise LaunchRejected("a session without the internet gets no secrets: set kaggle_internet = true")
+        store = self._outputs.objects
+        try:
+            read = read_baton(store, request.run_id)
+            if read is None or read[0].next is None or read[0].next.launch_id != request.launch_id:
+                raise ProviderUnavailable(f"the baton of {request.run_id} does not name this launch")
+            baton = read[0]._replace(next=read[0].next._replace(nonce=""))
+            code = request.job.get("code")
+            key = runfiles.code(str(code)) if code else ""
+            objects = {key: store.get(key)[0]} if key else {}
+        except (StoreUnavailable, ObjectMissing) as error:
+            raise ProviderUnavailable(f"what the session begins with cannot be read: {error}") from error
+        inputs = self._outputs.inputs(baton, survey.outputs_of(request.supervisor_id, request.run_id))
+        job = {name: value for name, value in self._job(request, slug_of(request.name)).items() if name != "nonce"}
+        return Apart(Parcel(job, batons.encode(baton), objects), inputs)
 
     def _why_it_never_came(self, request: LaunchRequest, session: Session) -> str:
         """Raises ProviderUnavailable."""
@@ -210,6 +246,10 @@ class KaggleProvider:
     def hand_over(self, request: LaunchRequest) -> Handover:
         """The agent leaves before the session's cap, and before the weekly hours are used up: nothing announces
         either. Raises SecretRefused, LaunchRejected."""
+        return Handover(self._job(request, self._machine_id(request)), secrets.read_all(request.secrets))
+
+    def _job(self, request: LaunchRequest, machine_id: str) -> dict[str, object]:
+        """Raises LaunchRejected."""
         accelerator = self._accelerator(request)
         values = {
             name: value
@@ -218,20 +258,21 @@ class KaggleProvider:
         }
         most_s = min(self._settings.kaggle_session_cap_s, self.hours.left_s(request.placement.zone))
         warning_s = leaving_s(request.checkpoint_s, most_s, request.timed_out)
-        ends_s = max(most_s - min(START_S, most_s / 20) - warning_s, most_s / 4)
+        before_s = START_S if self._settings.kaggle_internet else START_S + PACKING_S
+        ends_s = max(most_s - min(before_s, most_s / 20) - warning_s, most_s / 4)
         values["machine_max_s"] = min(request.machine_max_s, ends_s)
         values["expiry_s"] = warning_s
-        values["machine_id"] = self._machine_id(request)
+        values["machine_id"] = machine_id
         if accelerator.zone == GPU:
             values["gpus"], values["gpu_model"] = max(1, accelerator.cards), accelerator.model
-        return Handover(values, secrets.read_all(request.secrets))
+        return values
 
     def _machine_id(self, request: LaunchRequest) -> str:
         """Raises LaunchRejected, ProviderUnavailable."""
         entry = self._surveyor.read_one(request.name)
         if not isinstance(entry, Entry) or not _is_own(entry, request):
             raise LaunchRejected(f"the notebook of {request.name} is not there any more")
-        return str(entry.session.kernel_id)
+        return entry.session.machine_id
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +292,7 @@ class KaggleProvider:
         entry = self._surveyor.read_one(ref.name)
         if isinstance(entry, Machine):
             return entry if ref.machine_id in (None, entry.machine_id) else None
-        if entry is None or ref.machine_id not in (None, str(entry.session.kernel_id)):
+        if entry is None or ref.machine_id not in (None, entry.session.machine_id):
             return None
         if entry.machine is None:
             raise ProviderUnavailable(entry.problem)
@@ -264,7 +305,7 @@ class KaggleProvider:
     def entry(self, ref: MachineRef) -> Entry | None:
         """None = there is no such notebook. Raises ProviderUnavailable."""
         entry = self._surveyor.read_one(ref.name)
-        if not isinstance(entry, Entry) or ref.machine_id not in (None, str(entry.session.kernel_id)):
+        if not isinstance(entry, Entry) or ref.machine_id not in (None, entry.session.machine_id):
             return None
         return entry
 
@@ -292,18 +333,35 @@ class KaggleProvider:
                 self._surveyor.forget(slug_of(ref.name))
             return
         session = entry.session
-        if ref.machine_id not in (None, str(session.kernel_id)):
+        if ref.machine_id not in (None, session.machine_id):
             return
         if entry.machine is None:
             raise ProviderUnavailable(entry.problem)
-        if session.is_over:
+        if session.is_over and session.standing is not None:
+            self._release_apart(slug_of(ref.name), session)
+        elif session.is_over:
             self._surveyor.finish(slug_of(ref.name), session)
         elif entry.machine.state is not MachineState.ENDING:
             self._cancel(session)
 
+    def _release_apart(self, slug: str, session: Session) -> None:
+        """Its notebook is deleted when its output is here or lost, and the next session does not begin with it. Raises
+        ProviderUnavailable."""
+        assert session.standing is not None
+        if session.standing.word is Stands.WAITS:
+            raise ProviderUnavailable(f"{slug} is not deleted yet: {session.standing.text}")
+        self._surveyor.note_release(slug)
+        if not self._surveyor.is_needed(session):
+            self._surveyor.finish(slug, session)
+
     def _cancel(self, session: Session) -> None:
         """Raises ProviderUnavailable, which says when it ends by itself."""
         slug = slug_of(session.label.name)
+        if session.label.apart:
+            raise ProviderUnavailable(
+                f"nothing reaches the session of {slug}, which has no internet: it goes on until its agent leaves, by "
+                f"{self._ends_by(session)} at the latest, and then its work is fetched. Canceled on Kaggle, it is lost"
+            )
         session_id = "" if session.claim is None else str(session.claim.session.get("id") or "")
         if not (session_id.isascii() and session_id.isdigit()):
             why = "has not reported yet" if session.claim is None else "did not say its id"
@@ -329,7 +387,7 @@ class KaggleProvider:
 def leaving_s(checkpoint_s: float | None, most_s: float, timed_out: int) -> float:
     """How long before the end of a session its agent leaves: five minutes, or twice the measured time of a checkpoint
     and a minute. Twice as long for each attempt (`timed_out`) that was cut off all the same. At most half of it."""
-    wanted = max(TRAITS.warning_s, 2.0 * (checkpoint_s or 0.0) + 60.0) * 2.0 ** min(timed_out, 6)
+    wanted = max(WARNING_LEAST_S, 2.0 * (checkpoint_s or 0.0) + 60.0) * 2.0 ** min(timed_out, 6)
     return min(wanted, WARNING_MOST_S, most_s / 2)
 
 

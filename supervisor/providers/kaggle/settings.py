@@ -77,7 +77,7 @@ class KaggleSettings:
     """`kaggle_token`: a reference to the API token, or to the content of kaggle.json. `kaggle_shapes`: in the order of
     preference. `kaggle_accelerators`: Kaggle's names of further shapes. `kaggle_session_cap_s`: what each session asks
     for; its agent leaves before. `kaggle_sessions`: of ours at once in each zone. `kaggle_image`: "" = Kaggle's newest
-    one."""
+    one. `kaggle_internet` False: sessions have none, and each leaves its work as the output of its version."""
 
     kaggle_user: str = ""
     kaggle_token: str = "env:KAGGLE_API_TOKEN"  # noqa: S105 - a reference
@@ -86,6 +86,7 @@ class KaggleSettings:
     kaggle_session_cap_s: float = 30_600.0
     kaggle_sessions: int = 2
     kaggle_image: str = ""
+    kaggle_internet: bool = True
 
 
 def accelerator_of(s: KaggleSettings, shape: str) -> Accelerator | None:
@@ -135,8 +136,9 @@ def offers(name: str, s: KaggleSettings) -> tuple[Offer, ...]:
 def meaning(s: KaggleSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
     """The settings in effect, in words."""
     hours = s.kaggle_session_cap_s / 3600
+    way = "through the supervisor" if s.kaggle_internet else "through the output of each version, at its end"
     text = (
         f"machines are notebook sessions of {s.kaggle_user} on Kaggle with {', '.join(s.kaggle_shapes)}, of "
-        f"{hours:g} h at most; objects in {store_url}, through the supervisor"
+        f"{hours:g} h at most; objects in {store_url}, {way}"
     )
     return text, ()

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineRecord, MachineState
 from supervisor.ports.claims import Claim
-from supervisor.providers.kaggle.kernels import Label
+from supervisor.providers.kaggle.kernels import Label, slug_of
 from supervisor.wording.figures import age_text
 
 ASKED, UP, ENDING, ENDED = MachineState.ASKED, MachineState.UP, MachineState.ENDING, MachineState.ENDED
@@ -24,7 +26,7 @@ QUEUED, RUNNING = "QUEUED", "RUNNING"
 COMPLETE, ERROR, CANCELED = "COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED"
 
 STATES: Mapping[str, tuple[MachineState, str]] = {
-    QUEUED: (ASKED, "it is in Kaggle's queue, which does not say its place"),
+    QUEUED: (ASKED, "Kaggle does not say its place"),
     RUNNING: (UP, ""),
     COMPLETE: (ENDED, "Kaggle says that the session is complete"),
     ERROR: (ENDED, "Kaggle says that the session ended with an error"),
@@ -35,6 +37,28 @@ STATES: Mapping[str, tuple[MachineState, str]] = {
 SILENT = "its session has started, and its notebook has not claimed the job yet"
 
 
+APART = (
+    "its session runs without the internet: nothing is heard of it, no stop reaches it, and its work is fetched when "
+    "it has ended"
+)
+
+
+class Stands(StrEnum):
+    """How the output of a session without the internet stands. KEPT: its machine is not needed any more, and its
+    notebook is. PAST: the run does not wait for it, and needs nothing of it."""
+
+    WAITS = "waits"
+    HERE = "here"
+    LOST = "lost"
+    KEPT = "kept"
+    PAST = "past"
+
+
+class Standing(NamedTuple):
+    word: Stands
+    text: str = ""
+
+
 class UnknownState(Exception):
     """A word that this version does not know. The text has it."""
 
@@ -43,7 +67,7 @@ class UnknownState(Exception):
 class Session:
     """Our version of a notebook, as it was read. `message`: of its failure, "" = none. `ended_at`: when the end was
     seen, where the reading before showed it alive; None = it was over at the first reading. `claim` None: its notebook
-    has not reported."""
+    has not reported. `standing`: of its output, where it is over and had no internet."""
 
     label: Label
     kernel_id: int
@@ -51,6 +75,12 @@ class Session:
     message: str = ""
     ended_at: float | None = None
     claim: Claim | None = None
+    standing: Standing | None = None
+
+    @property
+    def machine_id(self) -> str:
+        """That of a session without the internet is in its source, which was written before Kaggle gave a number."""
+        return slug_of(self.label.name) if self.label.apart else str(self.kernel_id)
 
     @property
     def state(self) -> MachineState:
@@ -67,7 +97,7 @@ class Session:
     @property
     def never_came(self) -> bool:
         """It ended, and its notebook has not claimed the job."""
-        return self.is_over and self.claim is None and self.word != CANCELED
+        return self.is_over and self.claim is None and self.word != CANCELED and not self.label.apart
 
 
 def machine_of(session: Session, cap_s: float) -> Machine:
@@ -76,7 +106,7 @@ def machine_of(session: Session, cap_s: float) -> Machine:
     state, label = session.state, session.label
     text = STATES[session.word][1] + (f": {session.message}" if session.message else "")
     machine = Machine(
-        machine_id=str(session.kernel_id),
+        machine_id=session.machine_id,
         name=label.name,
         zone=label.zone,
         state=state,
@@ -88,10 +118,29 @@ def machine_of(session: Session, cap_s: float) -> Machine:
         labels={SUPERVISOR_LABEL: label.supervisor_id, RUN_LABEL: label.run_id, LAUNCH_LABEL: label.launch_id},
         shape=label.shape,
     )
+    if label.apart:
+        return _apart(machine, session, text)
     if state is ASKED or (session.word == RUNNING and session.claim is None) or session.never_came:
         return replace(machine, state=ASKED, queued=True, detail=text or SILENT)
     record = _record(session, cap_s, text) if state is ENDED else None
     return machine if record is None else replace(machine, record=record, detail=record.detail)
+
+
+def _apart(machine: Machine, session: Session, text: str) -> Machine:
+    """It is asked for until its output is here: the beats that the core waits for are in it."""
+    standing = session.standing
+    if standing is None or standing.word is Stands.WAITS:
+        waits = APART if session.word == RUNNING else text
+        detail = waits if standing is None else standing.text
+        return replace(machine, state=ASKED, queued=True, detail=detail)
+    if standing.word is not Stands.LOST:
+        return machine
+    words = f"{text}; {standing.text}"
+    if session.word == ERROR and TIMED_OUT.search(session.message):
+        cause = Cause.TIME_LIMIT
+    else:
+        cause = Cause.MACHINE_DELETED if session.word == CANCELED else Cause.HOST_ERROR
+    return replace(machine, record=MachineRecord(cause, words, session.ended_at), detail=words)
 
 
 def _record(session: Session, cap_s: float, text: str) -> MachineRecord | None:

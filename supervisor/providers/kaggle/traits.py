@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from supervisor.ports.traits import SecretKinds, Traits
 
 TRAITS = Traits(
@@ -29,3 +31,23 @@ TRAITS = Traits(
     account_noun="user",
     removal="kaggle kernels delete {account}/{name}",
 )
+
+
+# Of sessions without the internet. What their source holds is stored by Kaggle, so no secret is in it; and what Kaggle
+# takes as the source of one notebook is not documented, so it is small.
+CODE_MAX_BYTES = 256 << 10
+APART = replace(
+    TRAITS,
+    secrets=SecretKinds(
+        prefixes=(),
+        forms="nothing: Kaggle stores what a session without the internet begins with, so no secret is in it",
+        advice="nowhere: set kaggle_internet = true, or do without",
+    ),
+    stores=dict.fromkeys(TRAITS.stores, "through the output of each version"),
+    code_max_bytes=CODE_MAX_BYTES,
+    network=False,
+)
+
+
+def traits_of(internet: bool) -> Traits:
+    return TRAITS if internet else APART

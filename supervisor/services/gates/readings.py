@@ -131,7 +131,8 @@ def _price(watched: Watched) -> float | None:
 
 def _survives(watched: Watched) -> tuple[str, str] | None:
     """Of a machine that cannot be had again and was not read nothing is assumed."""
-    if watched.profile.store_reach.value is Reach.DOOR:  # the machine does not even know where the store is
+    # Such a machine does not even know where the store is.
+    if watched.profile.store_reach.value in (Reach.DOOR, Reach.OUTPUT):
         return Survival.YES, Survival.YES
     answer = survival(watched.profile, watched.store, End.DESTROY).value
     return None if answer is None else (answer, answer)

@@ -86,10 +86,27 @@ def refusal(parts: Parts, spec: Spec) -> SpotError | None:
         return Unavailable(text, {"part": "object store"})
     if index is None:
         return absent(sha256)
+    too_large = _too_large(parts, spec, index)
+    if too_large is not None:
+        return too_large
     misfit = unfit(spec["command"], spec.get("workdir", ""), index)
     if misfit is None:
         return None
     return CodeRefused(misfit.text, {"code": sha256}, [(f"#/spec/{misfit.field}", misfit.reason)])
+
+
+def _too_large(parts: Parts, spec: Spec, index: BundleIndex) -> CodeRefused | None:
+    """For the machines of one of the run's providers."""
+    for name in spec.get("providers") or (spec.get("provider") or parts.own_provider,):
+        most = parts.traits(name).code_max_bytes
+        if most is not None and index.stored_bytes > most:
+            text = (
+                f"The code bundle has {index.stored_bytes:,} bytes, and the machines of {name} take {most:,} at most. "
+                "Leave files out with .spotignore, or let the training read them as an input."
+            )
+            details = {"code": index.sha256, "bytes": index.stored_bytes, "max_bytes": most}
+            return CodeRefused(text, details, [("#/spec/code", "is too large for this provider")])
+    return None
 
 
 def absent(sha256: str) -> CodeNotFound:

@@ -141,9 +141,10 @@ def refuse_unreachable(parts: Parts, run: Run) -> None:
         raise RunEnded(text, {"run_id": run.run_id, "status": run.status})
     for name in run.providers:
         provider = parts.providers.get(name)
-        if provider is not None and provider.profile().store_reach.value is Reach.RELAY:
-            text = f"The machines of {run.run_id} on {name} cannot reach the object store, which carries this. "
-            text += f"`spot attach {run.run_id}` opens a shell there."
+        reach = None if provider is None else provider.profile().store_reach.value
+        if reach in (Reach.RELAY, Reach.OUTPUT):
+            text = f"The machines of {run.run_id} on {name} cannot reach the object store, which carries this."
+            text += f" `spot attach {run.run_id}` opens a shell there." if reach is Reach.RELAY else ""
             raise NotSupportedHere(text, {"run_id": run.run_id, "provider": name})
 
 

@@ -283,11 +283,11 @@ def _check_job(spec: Spec, traits: Traits) -> None:
             "spec (spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
         )
         raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
-    if traits.job_max_bytes is None:
-        return
+    if not traits.network and spec.get("stage"):
+        raise InvalidRequest("Its machines download no `stage`.", {}, [("#/spec/stage", "needs a network")])
     plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
     size = len(base64.b64encode(gzip.compress(plain, 6)))
-    if size > traits.job_max_bytes:
+    if traits.job_max_bytes is not None and size > traits.job_max_bytes:
         text = (
             f"env, results and the other fields besides the command take {size} bytes when compressed, and a machine's "
             f"metadata can hold {traits.job_max_bytes}. Put large values into the code bundle or the image."
