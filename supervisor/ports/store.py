@@ -239,6 +239,19 @@ class Transaction(Protocol):
         """The number of this owner's active runs, counted up to `most`. For one owner such transactions run one after
         the other, so each counts the runs that the one before has inserted."""
 
+    def counted_micro(self, token_id: str, now: float) -> int:
+        """Micro-USD that count for the cap of this token: what its runs have spent in the last 24 hours, and what they
+        may still spend. For one token such transactions run one after the other, as above."""
+
+    def allow(self, run: Run, token_id: str, most_micro: int, now: float) -> None:
+        """The present generation of this run may spend so much for the token; a repeat changes how much."""
+
+    def allowance_micro(self, run: Run) -> int:
+        """0 = none."""
+
+    def close_allowance(self, run: Run, now: float) -> None:
+        """`run`: as it was before its next generation begins. What it has spent for a token is final."""
+
     def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]) -> Run:
         """The run with its new `key`. DuplicateRun when the id is taken."""
 
@@ -378,6 +391,12 @@ class Store(Protocol):
 
     def kept_response(self, scope: str, key: str) -> KeptResponse | None:
         """None: there was no request with this key, within the retention of responses."""
+
+    def payer(self, run: Run) -> str:
+        """The token whose cap the present generation of this run counts for; "" = none."""
+
+    def counted_micro(self, token_id: str, now: float) -> int:
+        """As in `Transaction`, for a reader, who waits for nobody."""
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
 

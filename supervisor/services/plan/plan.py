@@ -43,6 +43,7 @@ from supervisor.services.plan.plan_view import (
 from supervisor.services.plan.spec_view import Preview
 from supervisor.services.reading.profiles import offer_profile, placed_profile
 from supervisor.services.runs import code
+from supervisor.services.runs.caps import refuse_above
 from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
 from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, secret_refusal, settled, warnings_of
@@ -119,6 +120,9 @@ def forecast_submit(
     update = (new_run if unnamed else named_run)(parts, request, resumption, now)
     if update.limited is not None:
         _refuse_one_more(parts, update.run.owner, caller)
+    if update.charge is not None and caller.caps.usd_per_day is not None:
+        counted_micro = parts.store.counted_micro(caller.token_id, now)
+        refuse_above(counted_micro, update.charge.most_micro, caller.caps.usd_per_day)
     if unnamed:
         update = replace(update, run=replace(update.run, run_id=UNNAMED))
     if update.before is None:

@@ -21,6 +21,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Change, DuplicateRun, Transaction
 from supervisor.services.parts import Parts
+from supervisor.services.runs.caps import Charge, reserve
 from supervisor.services.runs.keys import KeyedRequest, Reply, replay_if_refused
 from supervisor.services.runs.policy import Spec
 from supervisor.wording.figures import clip
@@ -50,7 +51,7 @@ class Update:
     None: the row stays as it is. `before`: the row as it was read, None = there was none. `spec`: valid after the
     write; written for a new row and where it `differs`; None = the row's spec, not read. `limited`: the caller whose
     limit of active runs applies, None = no run starts. `marker`: generation of the stop marker that the new generation
-    of the run uses up. `reply`: after the write, the response to a request with a key."""
+    of the run uses up. `charge`: what the change lets the run spend for a token with a cap. `reply`: after the write, the response to a request with a key."""
 
     run: Run
     now: float
@@ -62,6 +63,7 @@ class Update:
     warnings: tuple[str, ...] = ()
     limited: Caller | None = None
     marker: str | None = None
+    charge: Charge | None = None
     reply: Reply | None = None
 
     @property
@@ -116,7 +118,7 @@ def retry_races(
 def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, respond: Respond | None = None) -> Update:
     """Prepare an update and write it. With a key, `respond` makes the response, which is stored in the same
     transaction; or the update has the stored response, and nothing is written. Raises what `prepare` raises,
-    TooManyActiveRuns, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and DuplicateRun, for `retry_races`."""
+    TooManyActiveRuns, OverDayCap, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and DuplicateRun, for `retry_races`."""
     now = parts.clock.now()
     update = prepare(now)
     if key is None and update.event is None and update.spec is None:
@@ -136,6 +138,7 @@ def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, resp
             stored = tx.apply(Change(update.before, update.run, (update.event,)), now)
         if stored is None:
             raise Raced
+        _keep_account(tx, update, stored, now)
         if update.before is not None and update.spec is not None and update.differs:
             tx.put_spec(stored, update.spec, update.labels)
         update = replace(update, run=stored)
@@ -147,6 +150,14 @@ def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, resp
         parts.wake.set()
         _consume_marker(parts.objects, update.run.run_id, update.marker)
     return update
+
+
+def _keep_account(tx: Transaction, update: Update, stored: Run, now: float) -> None:
+    """Raises OverDayCap."""
+    if update.before is not None and update.before.generation != stored.generation:
+        tx.close_allowance(update.before, now)
+    if update.charge is not None:
+        reserve(tx, stored, update.charge, now)
 
 
 def _prepared(parts: Parts, run_id: str, action: Action) -> Prepare:

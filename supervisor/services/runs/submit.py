@@ -22,10 +22,11 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
+from supervisor.services.runs.caps import capped_policy, charge_of
 from supervisor.services.runs.changing import Update, commit, respond_once, retry_races
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
-from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
+from supervisor.services.runs.policy import Spec, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
 from supervisor.services.runs.smoked import smoke_of
 from supervisor.services.runs.waiving import WaiveRequest, waived_event, with_waivers
@@ -128,7 +129,7 @@ def new_run(
     if refusal is not None:
         raise refusal
     caller, spec = wanted.caller, request.spec if wanted.spec is None else wanted.spec
-    policy, provider = policy_from(spec, parts, now), providers_of(spec, parts)[0]
+    policy, provider = capped_policy(spec, parts, now, caller.caps), providers_of(spec, parts)[0]
     policy = replace(policy, prepares=request.prepares) if request.prepares else policy
     check_after(parts, request.run_id or "", spec, caller, exists=False)
     run = Run(
@@ -150,6 +151,7 @@ def new_run(
     event = caller.changed(EventKind.SUBMITTED, f"Submitted by {caller.actor}.", {}, values)
     labels = spec.get("labels", {})
     update = Update(run, now, event, spec=spec, labels=labels, warnings=old.warnings, limited=caller)
+    update = replace(update, charge=charge_of(policy, caller))
     return _with_waivers(update, request, caller) if request.waive else update
 
 
