@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.domain.callers import Caller, Caps, Scope, Token
-from supervisor.domain.errors import Forbidden, OverDayCap, OverRunCap, SpendUnbounded, SpotError
-from supervisor.domain.events import Event, EventKind
-from supervisor.domain.status import Status
-from supervisor.ports.store import RunFilter
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import Forbidden, OverDayCap, OverRunCap, SpendUnbounded
 from supervisor.services.plan.plan import forecast_submit
+from supervisor.services.runs import changing
 from supervisor.services.runs.altering import alter
+from supervisor.services.runs.caps import Charge
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from supervisor.storage.rows import access
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
+from tests.services.caps_kills import carry_out, judge_all
+from tests.services.caps_sessions import AT_ONCE, DAY, ended, judge, payer, session, spec
 
 DAY_S = 86_400.0
-DAY = 10.0
-
-
-def spec(budget: float | None = None, **more: Any) -> dict[str, Any]:
-    return {**COMMAND, **more} | ({} if budget is None else {"limits": {"budget_usd": budget}})
-
-
-def payer(bed: Bed, number: int = 1, **caps: Any) -> Caller:
-    scopes = frozenset({Scope.READ, Scope.WRITE})
-    token = Token(f"tok-{number:012d}", "ci", "local", scopes, bed.clock.now(), "local", caps=Caps(**caps))
-    bed.store.tokens.add(token, f"digest {number}", Event(EventKind.TOKEN_CREATED, "made", "local"))
-    return token.caller("")
 
 
 def begin(bed: Bed, caller: Caller, run_id: str, budget: float | None, **more: Any) -> bool:
@@ -50,21 +40,6 @@ def counted(bed: Bed, caller: Caller) -> float:
     return bed.store.counted_micro(caller.token_id, bed.clock.now()) / 1e6
 
 
-def budgets(bed: Bed) -> float:
-    """What all runs may spend."""
-    page = bed.store.page(RunFilter(), None, 1000).runs
-    return sum(run.policy.limits.budget_usd or 0.0 for run in page)
-
-
-def ended(bed: Bed, run_id: str, cost_usd: float) -> None:
-    """It has ended, and its machine is gone."""
-    run = bed.run(run_id)
-    bed.change(
-        run_id, status=Status.STOPPED, settled=True, status_since=bed.clock.now(),
-        money=replace(run.money, cost_usd=run.money.budget_from_usd + cost_usd),
-    )  # fmt: skip
-
-
 def test_twenty_at_once_stay_within_the_day(any_bed: Bed) -> None:
     caller, other = payer(any_bed, usd_per_day=DAY), payer(any_bed, 2, usd_per_day=DAY)
     begin(any_bed, other, "another-tokens", 9.0)
@@ -76,50 +51,24 @@ def test_twenty_at_once_stay_within_the_day(any_bed: Bed) -> None:
     assert not begin(any_bed, caller, "a-cent-more", 0.01)
 
 
-def sessions(bed: Bed, count: int, at_once: int) -> None:
-    """Each session: a token, twenty submits at once of random budgets; meanwhile runs end, resume, and are raised."""
+def sessions(bed: Bed, count: int) -> list[float]:
     seed = random.randrange(10**6)
-    print(f"seed {seed}")  # noqa: T201
+    sys.stdout.write(f"seed {seed}\n")
     chance = random.Random(seed)
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         for number in range(1, count + 1):
-            caller = payer(bed, number, usd_per_day=DAY)
-            work = [_deed(bed, caller, f"s{number}-{n % 12}", chance.random(), chance.random()) for n in range(20)]
-            for done in [pool.submit(each) for each in work]:
-                done.result()
-            runs = bed.store.page(RunFilter(text=f"s{number}-"), None, 1000).runs
-            spent = sum(run.money.cost_usd for run in runs)
-            may = sum(
-                max(0.0, (run.policy.limits.budget_usd or 0.0) - run.money.cost_usd + run.money.budget_from_usd)
-                for run in runs
-                if not run.terminal
-            )
-            assert runs, "nothing was started"
-            assert spent + may <= DAY + 1e-6, (number, spent, may)
-            assert counted(bed, caller) <= DAY + 1e-6
-
-
-def _deed(bed: Bed, caller: Caller, run_id: str, kind: float, size: float) -> Callable[[], None]:
-    def work() -> None:
-        try:
-            run = bed.store.find(run_id)
-            if run is None:
-                submit(bed.parts, SubmitRequest(spec(0.5 + 4 * size), run_id, key=f"{run_id} {size}"), caller)
-            elif run.terminal:
-                resume(bed.parts, run_id, ResumeRequest(caller, spec(0.5 + 4 * size), replace_spec=True))
-            elif kind < 0.5:
-                alter(bed.parts, run_id, {"limits": {"budget_usd": 0.1 + 6 * size}}, None, caller)
-            else:
-                ended(bed, run_id, (run.policy.limits.budget_usd or 0.0) * size)
-        except (SpotError, AssertionError):
-            pass  # refused, or another was faster
-
-    return work
+            session(bed, number, chance, pool)
+    return [judge(bed, number) for number in range(1, count + 1)]
 
 
 def test_fifty_sessions_of_twenty_at_once_never_go_above(bed: Bed) -> None:
     """The long form, on both databases and with kills, is tests/campaign/test_caps_campaign.py."""
-    sessions(bed, 50, 4)
+    judge_all(sessions(bed, 50))
+
+
+def test_a_killed_process_never_goes_above(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/supervisor.db"
+    judge_all(carry_out(url, tmp_path, sessions=12, kills=1, processes=1))
 
 
 def test_what_is_spent_counts_for_a_day_and_the_rest_comes_back(bed: Bed) -> None:
@@ -281,4 +230,21 @@ def test_a_broken_count_goes_above(bed: Bed, monkeypatch: pytest.MonkeyPatch, br
 
     monkeypatch.setattr(access, "_sum", count)
     with pytest.raises(AssertionError):
-        sessions(bed, 20, 4)
+        sessions(bed, 10)
+
+
+def test_a_check_before_the_transaction_goes_above(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: what counts is read outside of the transaction that writes the run."""
+    right, reader = changing.reserve, bed.store.counted_micro
+
+    class Early:
+        def __init__(self, tx: Any) -> None:
+            self.allowance_micro, self.allow = tx.allowance_micro, tx.allow
+            self.counted_micro = reader
+
+    def reserve(tx: Any, run: Any, charge: Charge, now: float) -> None:
+        right(Early(tx), run, charge, now)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(changing, "reserve", reserve)
+    with pytest.raises(AssertionError, match="session"):
+        sessions(bed, 20)

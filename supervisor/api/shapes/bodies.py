@@ -301,9 +301,14 @@ PersonName = Annotated[
 ]
 
 
+Dollars = Annotated[FiniteFloat, Field(ge=0.01, le=1e9)]
+
+
 class CreateTokenBody(Strict):
     """`owner`: of the runs that it submits and sees; yours when left out. `expires_in_s` null: never.
-    `max_active_runs` null: no limit."""
+    `max_active_runs`, `max_usd_per_day`, `max_usd_per_run` null: no limit. `max_usd_per_day`: what its runs may spend
+    in any 24 hours. `max_usd_per_run`: what one of its runs may spend, with all its generations. `plans_only`: it
+    starts runs only with a plan that it was shown (`plan_id`)."""
 
     name: PersonName
     owner: PersonName | None = None
@@ -314,6 +319,9 @@ class CreateTokenBody(Strict):
     ] = [Scope.READ, Scope.WRITE]
     expires_in_s: Seconds | None = None
     max_active_runs: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
+    max_usd_per_day: Dollars | None = None
+    max_usd_per_run: Dollars | None = None
+    plans_only: bool = False
 
 
 def _is_announced(kind: str) -> str:
