@@ -239,9 +239,16 @@ class Transaction(Protocol):
         """The number of this owner's active runs, counted up to `most`. For one owner such transactions run one after
         the other, so each counts the runs that the one before has inserted."""
 
+    def payer(self, run: Run) -> str:
+        """The token whose cap the present generation of this run counts for; "" = none."""
+
+    def hold_tokens(self, token_ids: Collection[str]) -> None:
+        """Transactions that hold the same token run one after the other. Before a run is written, for each token that
+        the calls below concern."""
+
     def counted_micro(self, token_id: str, now: float) -> int:
         """Micro-USD that count for the cap of this token: what its runs have spent in the last 24 hours, and what they
-        may still spend. For one token such transactions run one after the other, as above."""
+        may still spend."""
 
     def allow(self, run: Run, token_id: str, most_micro: int, now: float) -> None:
         """The present generation of this run may spend so much for the token; a repeat changes how much."""

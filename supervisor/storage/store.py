@@ -94,6 +94,12 @@ class SqlTransaction:
     def active_of(self, owner: str, most: int) -> int:
         return runs.active_of(self._session, owner, most)
 
+    def payer(self, run: Run) -> str:
+        return access.payer(self._session, run)
+
+    def hold_tokens(self, token_ids: Collection[str]) -> None:
+        access.hold_tokens(self._session, token_ids)
+
     def counted_micro(self, token_id: str, now: float) -> int:
         return access.counted(self._session, token_id, now)
 

@@ -46,10 +46,12 @@ from supervisor.services.runs import code
 from supervisor.services.runs.caps import refuse_above
 from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
+from supervisor.services.runs.planned import sign
 from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest
 from supervisor.services.runs.spec_secrets import hidden
-from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
+from supervisor.services.runs.submit import SubmitRequest, named_run, new_run, subject_of
+from supervisor.services.views import formats
 
 WITHIN_S, LEAST_S = 4.0, 0.5  # for all sources together; the least that is left for the last of them
 GB = 10**9
@@ -98,7 +100,11 @@ def plan(
         is_missing,
         _stopped(parts, run, world, order, now),
     )
-    return plan_json(forecast, order, readings, now)
+    shown = plan_json(forecast, order, readings, now)
+    if forecast.update.limited is not None:
+        signed = sign(parts, subject_of(request, forecast.update), run, caller, now)
+        shown |= {"plan_id": signed.plan_id, "plan_expires_at": formats.time_text(signed.expires_at)}
+    return shown
 
 
 def _stopped(parts: Parts, run: Run, world: World, order: Order, now: float) -> list[Finding]:

@@ -88,7 +88,8 @@ class PlannedLimits(TypedDict):
 class Plan(TypedDict):
     """What the submit would do; nothing of it is done. `run_id` null: the submit would generate one. `launch`: what the
     first try would send, in the platform's own words (null = nothing is sent, or it could not be made).
-    `made_at_launch`: fields that are not known before. `profile`: of the machine that the first try requests; null:
+    `plan_id`: for a submit of the same request with the same token, until `plan_expires_at`, at these prices at most;
+    null: nothing would start. `made_at_launch`: fields that are not known before. `profile`: of the machine that the first try requests; null:
     no offer fits."""
 
     would: Annotated[
@@ -107,6 +108,8 @@ class Plan(TypedDict):
     launch: dict[str, Any] | None
     made_at_launch: list[str]
     profile: ProfileShown | None
+    plan_id: str | None
+    plan_expires_at: formats.Time | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,8 @@ def plan_json(forecast: Forecast, order: Order, readings: Readings, now: float) 
         "launch": None if readings.launch is None else readings.launch.value,
         "made_at_launch": [*(["run_id"] if unnamed else []), *MADE_AT_LAUNCH],
         "profile": readings.profile,
+        "plan_id": None,
+        "plan_expires_at": None,
     }
 
 

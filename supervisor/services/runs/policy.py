@@ -33,6 +33,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import KeepRule, Limits, Policy, ResultRule
+from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.ladder import bounds
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
@@ -107,6 +108,19 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         if spec.get("same_region") == REQUIRE:
             refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
+
+
+def dearest_usd_per_h(run: Run, parts: Parts) -> float | None:
+    """The highest price of all machines that the run may use at some time, $/h. None = one is unknown."""
+    offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
+    usable = [
+        offer
+        for name, offered in offers.items()
+        for offer in _usable(run.policy, offered, bounds(run.policy, name, offers))
+    ]
+    prices = [offer.price_usd_per_h for offer in usable]
+    known = [price for price in prices if price is not None]
+    return max(known) if known and len(known) == len(prices) else None
 
 
 def with_base(spec: Spec, parts: Parts) -> dict[str, Any]:

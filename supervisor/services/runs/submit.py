@@ -26,6 +26,7 @@ from supervisor.services.runs.caps import capped_policy, charge_of
 from supervisor.services.runs.changing import Update, commit, respond_once, retry_races
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
+from supervisor.services.runs.planned import check_plan
 from supervisor.services.runs.policy import Spec, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
 from supervisor.services.runs.smoked import smoke_of
@@ -69,6 +70,7 @@ class SubmitRequest:
     ignore_old: bool = False
     waive: tuple[WaiveRequest, ...] = ()
     smoke: SmokeRun | None = None
+    plan_id: str | None = None  # of the plan that it was shown
     prepares: str = ""  # the base for which it prepares a machine; "" = none
 
 
@@ -92,6 +94,7 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     payload += [True] if request.ignore_old else []
     payload += [{each.check: each.reason for each in request.waive}] if request.waive else []
     payload += [asdict(request.smoke)] if request.smoke is not None else []
+    payload += [request.plan_id] if request.plan_id is not None else []
     key = keyed_request(request.key, scope_of(caller, SCOPE), payload)
     refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
     wanted = ResumeRequest(caller, request.spec, request.replace_spec, request.rerun, refusal)
@@ -106,7 +109,16 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
 def _prepared(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:
     """The spec is settled here, because its base may be gone when a request with a stored response is repeated."""
     wanted = replace(wanted, spec=settled(request.spec, parts))
-    return (new_run if request.run_id is None else named_run)(parts, request, wanted, now)
+    update = (new_run if request.run_id is None else named_run)(parts, request, wanted, now)
+    if update.limited is None:
+        return update
+    check_plan(parts, request.plan_id, subject_of(request, update), update.run, caller=wanted.caller, now=now)
+    return replace(update, plan_id=request.plan_id)
+
+
+def subject_of(request: SubmitRequest, update: Update) -> list[object]:
+    """What a plan is made for."""
+    return [request.run_id, update.spec, request.replace_spec, request.rerun, request.ignore_old]
 
 
 def named_run(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:

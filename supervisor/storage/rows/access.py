@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -198,14 +198,19 @@ class _Allowance(NamedTuple):
 
 def counted(session: Session, token_id: str, now: float) -> int:
     """Micro-USD: what the runs of this token have spent in the last DAY_S, and what they may still spend. What was
-    spent before that counts no more. Transactions that count for one token run one after the other: on Postgres each
-    waits for the commit of the one before."""
-    if session.dialect != "sqlite":
-        session.run(LOCK_TOKEN, {"owner": token_id})
+    spent before that counts no more. `hold_tokens` comes before."""
     rows = _allowances(session, token_id, now)
     for row, run in _read(session, [row for row in rows if row.spent_micro is None and row.is_over]):
         _close(session, run, row.most_micro, _over_at(run), now)
     return _sum(session, _allowances(session, token_id, now), now)
+
+
+def hold_tokens(session: Session, token_ids: Collection[str]) -> None:
+    """Transactions that count for one token, or close its allowances, run one after the other: on Postgres each waits
+    for the commit of the one before. Called before a run is written: else two of them would wait for each other."""
+    if session.dialect != "sqlite":
+        for token_id in sorted(token_ids):
+            session.run(LOCK_TOKEN, {"owner": token_id})
 
 
 def counted_now(session: Session, token_id: str, now: float) -> int:
