@@ -35,8 +35,16 @@ def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
     assert "spot token revoke tok-0123456789ab" in ended.err
     assert TEXT not in ended.err
     assert api.bodies("/v1/tokens") == [
-        {"name": "ci", "owner": "lab", "scopes": ["runs:read"], "expires_in_s": 7776000.0, "max_active_runs": 3,
-         "max_usd_per_day": 20.0, "max_usd_per_run": 5.0, "plans_only": True}
+        {
+            "name": "ci",
+            "owner": "lab",
+            "scopes": ["runs:read"],
+            "expires_in_s": 7776000.0,
+            "max_active_runs": 3,
+            "max_usd_per_day": 20.0,
+            "max_usd_per_run": 5.0,
+            "plans_only": True,
+        }
     ]
     assert json.loads(spot("token", "create", "ci", "--json").out)["token"] == TEXT
     assert api.bodies("/v1/tokens")[1] == {"name": "ci"}
@@ -49,7 +57,8 @@ def test_the_list_has_a_line_for_each(api, spot) -> None:
     lines = spot("token", "ls").lines
     assert lines[0].split()[:4] == ["ID", "NAME", "OWNER", "SCOPES"]
     assert lines[1].split() == [
-        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "$20.00", DASH, "2026-11-22", "06:50Z", "2027-02-20", "06:50Z", DASH,
+        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "$20.00", DASH, "2026-11-22", "06:50Z", "2027-02-20",
+        "06:50Z", DASH,
     ]  # fmt: skip
     assert lines[2].split()[-2:] == ["revoked", DASH]
     assert lines[3].split()[-2:] == ["expired", DASH]

@@ -1,4 +1,4 @@
-"""A token's cap in dollars: reserved with the run, exact for many at once, and kept by every way to start or to raise."""
+"""A token's cap in dollars: reserved with the run, exact for many at once, kept by every start and every raise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from supervisor.domain.errors import Forbidden, OverDayCap, OverRunCap, SpendUnb
 from supervisor.services.plan.plan import forecast_submit
 from supervisor.services.runs import changing
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.caps import Charge
+from supervisor.services.runs.money.caps import Charge
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from supervisor.storage.rows import access

@@ -12,8 +12,9 @@ import pytest
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import PlanPriceAbove, PlanRefused, PlanRequired, SpotError
 from supervisor.services.plan.plan import PlanSources, plan
-from supervisor.services.runs import changing, planned
+from supervisor.services.runs import changing
 from supervisor.services.runs.altering import alter
+from supervisor.services.runs.money import plans
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.callers import MEMBER
@@ -96,10 +97,15 @@ def test_another_request_is_refused(bed: Bed, bound: Caller, other: SubmitReques
 def test_another_token_an_old_plan_and_a_made_up_one_are_refused(bed: Bed, bound: Caller) -> None:
     shown_id, other = plan_id(bed, bound), payer(bed, 2, plans_only=True)
     changed = shown_id[:-1] + ("A" if shown_id[-1] != "A" else "B")
-    for caller, wrong in ((other, shown_id), (bound, changed), (bound, "plan_" + "A" * 60), (bound, "plan_" + "!" * 60)):
+    for caller, wrong in (
+        (other, shown_id),
+        (bound, changed),
+        (bound, "plan_" + "A" * 60),
+        (bound, "plan_" + "!" * 60),
+    ):
         with pytest.raises(PlanRefused, match="no plan that this token"):
             started(bed, caller, REQUEST, wrong)
-    bed.clock.advance(planned.VALID_S + 1)
+    bed.clock.advance(plans.VALID_S + 1)
     with pytest.raises(PlanRefused, match="valid until"):
         started(bed, bound, REQUEST, shown_id)
     assert bed.store.find("one") is None

@@ -36,7 +36,7 @@ from supervisor.domain.texts import ONE_LINE, PROSE
 from supervisor.ports.notifier import Form
 from supervisor.ports.objectstore import MAX_KEY_BYTES
 from supervisor.services.access.tokens import SCOPES
-from supervisor.services.runs.planned import PATTERN as PLAN_ID
+from supervisor.services.runs.money.plans import PATTERN as PLAN_ID
 
 MERGE_PATCH = "application/merge-patch+json"
 OBJECT_MAX_BYTES = 5 << 40  # of Cloud Storage

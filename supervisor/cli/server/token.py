@@ -71,23 +71,13 @@ def create(
     owner: str | None,
     scopes: tuple[str, ...],
     expires: float | None,
-    max_active_runs: int | None,
-    max_usd_per_day: float | None,
-    max_usd_per_run: float | None,
-    plans_only: bool,
     form: str,
+    **caps: float | bool | None,
 ) -> None:
     """Create a token, which is shown once. The history shows NAME beside each action of the token."""
-    more = {
-        "owner": owner,
-        "scopes": list(dict.fromkeys(scopes)) or None,
-        "expires_in_s": expires,
-        "max_active_runs": max_active_runs,
-        "max_usd_per_day": max_usd_per_day,
-        "max_usd_per_run": max_usd_per_run,
-        "plans_only": plans_only or None,
-    }
-    body: dict[str, Any] = {"name": name} | {key: value for key, value in more.items() if value is not None}
+    more = {"owner": owner, "scopes": list(dict.fromkeys(scopes)) or None, "expires_in_s": expires, **caps}
+    given = {key: value for key, value in more.items() if value is not None and value is not False}
+    body: dict[str, Any] = {"name": name} | given
     created = client.post("/v1/tokens", body)
     if emit(created, [created], form, TOKENS.key):
         return

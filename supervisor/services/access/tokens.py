@@ -22,7 +22,7 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.store import Store
 from supervisor.services.access.identity import Identity
 from supervisor.services.parts import Parts
-from supervisor.services.runs.caps import MICRO
+from supervisor.services.runs.money.caps import MICRO
 from supervisor.services.views import formats
 
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE})
@@ -203,11 +203,7 @@ class _CapsShown(TypedDict):
 
 
 def _caps_json(caps: Caps) -> _CapsShown:
-    return {
-        "max_usd_per_day": caps.usd_per_day,
-        "max_usd_per_run": caps.usd_per_run,
-        "plans_only": caps.plans_only,
-    }
+    return {"max_usd_per_day": caps.usd_per_day, "max_usd_per_run": caps.usd_per_run, "plans_only": caps.plans_only}
 
 
 def _check(request: TokenRequest) -> None:

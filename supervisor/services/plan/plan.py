@@ -43,10 +43,10 @@ from supervisor.services.plan.plan_view import (
 from supervisor.services.plan.spec_view import Preview
 from supervisor.services.reading.profiles import offer_profile, placed_profile
 from supervisor.services.runs import code
-from supervisor.services.runs.caps import refuse_above
 from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
-from supervisor.services.runs.planned import sign
+from supervisor.services.runs.money.caps import refuse_above
+from supervisor.services.runs.money.plans import sign
 from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest
 from supervisor.services.runs.spec_secrets import hidden

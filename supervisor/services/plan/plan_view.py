@@ -89,8 +89,8 @@ class Plan(TypedDict):
     """What the submit would do; nothing of it is done. `run_id` null: the submit would generate one. `launch`: what the
     first try would send, in the platform's own words (null = nothing is sent, or it could not be made).
     `plan_id`: for a submit of the same request with the same token, until `plan_expires_at`, at these prices at most;
-    null: nothing would start. `made_at_launch`: fields that are not known before. `profile`: of the machine that the first try requests; null:
-    no offer fits."""
+    null: nothing would start. `made_at_launch`: fields that are not known before. `profile`: of the machine that the
+    first try requests; null: no offer fits."""
 
     would: Annotated[
         str, Field(description="create, resume, rerun or unchanged; clients must accept words that they do not know.")

@@ -22,9 +22,9 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.living.limits import limit_passed
 from supervisor.services.parts import Parts
-from supervisor.services.runs.caps import capped_policy, charge_of_change, check_change
 from supervisor.services.runs.changing import Update, commit, find_run, kept_changing, retry_races
 from supervisor.services.runs.dependencies import check_after
+from supervisor.services.runs.money.caps import capped_policy, charge_of_change, check_change
 from supervisor.services.runs.policy import Spec
 from supervisor.services.runs.resume import differences
 from supervisor.services.runs.spec_secrets import check_secrets

@@ -21,9 +21,9 @@ from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Change, DuplicateRun, Transaction
 from supervisor.services.parts import Parts
-from supervisor.services.runs.caps import Charge, reserve
 from supervisor.services.runs.keys import KeyedRequest, Reply, replay_if_refused
-from supervisor.services.runs.planned import refuse_unplanned, use_up
+from supervisor.services.runs.money.caps import Charge, reserve
+from supervisor.services.runs.money.plans import refuse_unplanned, use_up
 from supervisor.services.runs.policy import Spec
 from supervisor.wording.figures import clip
 
@@ -52,8 +52,9 @@ class Update:
     None: the row stays as it is. `before`: the row as it was read, None = there was none. `spec`: valid after the
     write; written for a new row and where it `differs`; None = the row's spec, not read. `limited`: the caller whose
     limit of active runs applies, None = no run starts. `marker`: generation of the stop marker that the new generation
-    of the run uses up. `charge`: what the change lets the run spend for a token with a cap. `plan_id`: the
-    plan that the start uses up, which was checked; None = it was started without one. `reply`: after the write, the response to a request with a key."""
+    of the run uses up. `charge`: what the change lets the run spend for a token with a cap. `plan_id`: the plan that
+    the start uses up, which was checked; None = it was started without one. `reply`: after the write, the response to a
+    request with a key."""
 
     run: Run
     now: float
@@ -121,7 +122,8 @@ def retry_races(
 def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, respond: Respond | None = None) -> Update:
     """Prepare an update and write it. With a key, `respond` makes the response, which is stored in the same
     transaction; or the update has the stored response, and nothing is written. Raises what `prepare` raises,
-    TooManyActiveRuns, OverDayCap, PlanRequired, PlanRefused, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and DuplicateRun, for `retry_races`."""
+    TooManyActiveRuns, OverDayCap, PlanRequired, PlanRefused, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and
+    DuplicateRun, for `retry_races`."""
     now = parts.clock.now()
     update = prepare(now)
     if key is None and update.event is None and update.spec is None:

@@ -33,7 +33,6 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import KeepRule, Limits, Policy, ResultRule
-from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.ladder import bounds
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
@@ -100,7 +99,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     offers = {name: parts.providers[name].offers() for name in names}
     _check_names(policy, tuple(chain.from_iterable(offers.values())))
     for name in names:
-        usable = _usable(policy, offers[name], bounds(policy, name, offers))
+        usable = usable_offers(policy, offers[name], bounds(policy, name, offers))
         if not usable:
             raise _no_offer(policy, name)
         if policy.limits.budget_usd is not None:
@@ -108,19 +107,6 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         if spec.get("same_region") == REQUIRE:
             refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
-
-
-def dearest_usd_per_h(run: Run, parts: Parts) -> float | None:
-    """The highest price of all machines that the run may use at some time, $/h. None = one is unknown."""
-    offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
-    usable = [
-        offer
-        for name, offered in offers.items()
-        for offer in _usable(run.policy, offered, bounds(run.policy, name, offers))
-    ]
-    prices = [offer.price_usd_per_h for offer in usable]
-    known = [price for price in prices if price is not None]
-    return max(known) if known and len(known) == len(prices) else None
 
 
 def with_base(spec: Spec, parts: Parts) -> dict[str, Any]:
@@ -340,7 +326,7 @@ def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
                 raise _unknown(f"#/spec/{field}/{position}", name, known_names, field[:-1])
 
 
-def _usable(policy: Policy, offers: Sequence[Offer], bound: tuple[tuple[str, ...], tuple[str, ...]]) -> list[Offer]:
+def usable_offers(policy: Policy, offers: Sequence[Offer], bound: tuple[Sequence[str], Sequence[str]]) -> list[Offer]:
     """The offers of one provider that the run may use at some time. `bound`: its zones (empty = all) and shapes."""
     zones, shapes = bound
     escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"

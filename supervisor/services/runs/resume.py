@@ -37,7 +37,6 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
-from supervisor.services.runs.caps import capped_policy, charge_of
 from supervisor.services.runs.changing import (
     Prepare,
     Respond,
@@ -50,6 +49,7 @@ from supervisor.services.runs.changing import (
 )
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import KeyedRequest, Reply
+from supervisor.services.runs.money.caps import capped_policy, charge_of
 from supervisor.services.runs.policy import Spec, providers_of, secret_refusal, settled, with_base
 
 PROVIDER_FIELDS = frozenset({"provider", "providers"})  # of a spec

@@ -22,11 +22,11 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
-from supervisor.services.runs.caps import capped_policy, charge_of
 from supervisor.services.runs.changing import Update, commit, respond_once, retry_races
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
-from supervisor.services.runs.planned import check_plan
+from supervisor.services.runs.money.caps import capped_policy, charge_of
+from supervisor.services.runs.money.plans import check_plan
 from supervisor.services.runs.policy import Spec, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
 from supervisor.services.runs.smoked import smoke_of

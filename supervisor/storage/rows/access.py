@@ -1,8 +1,10 @@
 """Who calls, and which request is a repeat: the tokens of callers and their Idempotency-Keys.
 
 A token's row has its record and its HMAC. An allowance is what a token with a cap lets one generation of a run spend;
-it is open until that run is settled, or until its next generation begins. The first transaction that inserts an Idempotency-Key owns it; the response
-is stored in the same transaction as the action.
+it is open until that run is settled, or until its next generation begins.
+
+The first transaction that inserts an Idempotency-Key owns it; the response is stored in the same transaction as the
+action.
 """
 
 from __future__ import annotations
@@ -131,7 +133,10 @@ class SqlTokens:
     def add(self, token: Token, digest: str, event: Event) -> bool:
         fields = {column.key: getattr(token, column.key) for column in _RECORD if column.key not in _CONVERTED}
         row = {"id": token.token_id, "hash": digest, "scopes": dumps(sorted(token.scopes)), **fields}
-        row |= {"usd_per_day_micro": _micro(token.caps.usd_per_day), "usd_per_run_micro": _micro(token.caps.usd_per_run)}
+        row |= {
+            "usd_per_day_micro": _micro(token.caps.usd_per_day),
+            "usd_per_run_micro": _micro(token.caps.usd_per_run),
+        }
         row["plans_only"] = int(token.caps.plans_only)
         with self._database.writing() as session:
             if session.run(INSERT, row).rowcount == 0:
@@ -250,8 +255,8 @@ def _allowances(session: Session, token_id: str, now: float) -> list[_Allowance]
 
 def _read(session: Session, rows: list[_Allowance]) -> list[tuple[_Allowance, Run]]:
     """With their runs, which are still in that generation. An unreadable run keeps its allowance open."""
-    found = {run.key: run for run in load(session, [row.run for row in rows])}
-    pairs = [(row, found[row.run]) for row in rows if row.run in found]
+    loaded = {run.key: run for run in load(session, [row.run for row in rows])}
+    pairs = [(row, loaded[row.run]) for row in rows if row.run in loaded]
     return [(row, run) for row, run in pairs if run.generation == row.generation]
 
 

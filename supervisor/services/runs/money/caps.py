@@ -17,14 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.domain.callers import NO_CAPS, Caller, Caps
-from supervisor.domain.errors import (
-    Forbidden,
-    OverDayCap,
-    OverRunCap,
-    PlanRequired,
-    SpendUnbounded,
-    UnknownPrice,
-)
+from supervisor.domain.errors import Forbidden, OverDayCap, OverRunCap, PlanRequired, SpendUnbounded, UnknownPrice
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.ports.store import Transaction

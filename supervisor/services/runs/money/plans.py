@@ -20,9 +20,10 @@ from typing import Any
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import PlanPriceAbove, PlanRefused, PlanRequired
 from supervisor.domain.run import Run
+from supervisor.lifecycle.offers.ladder import bounds
 from supervisor.ports.store import KeyHeld, Transaction
 from supervisor.services.parts import Parts
-from supervisor.services.runs.policy import dearest_usd_per_h
+from supervisor.services.runs.policy import usable_offers
 from supervisor.wording.figures import age_text
 
 VALID_S = 900.0
@@ -68,10 +69,24 @@ def check_plan(
         raise PlanPriceAbove(text, {"planned_usd_per_h": planned_usd, "usd_per_h": now_usd})
 
 
+def dearest_usd_per_h(run: Run, parts: Parts) -> float | None:
+    """The highest price of all machines that the run may use at some time, $/h. None = one is unknown."""
+    offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
+    prices = [
+        offer.price_usd_per_h
+        for name, offered in offers.items()
+        for offer in usable_offers(run.policy, offered, bounds(run.policy, name, offers))
+    ]
+    known_prices = [price for price in prices if price is not None]
+    return max(known_prices) if known_prices and len(known_prices) == len(prices) else None
+
+
 def refuse_unplanned(caller: Caller) -> None:
     """Raises PlanRequired."""
     if caller.caps.plans_only:
-        text = "This token starts a run only with a plan that it was shown. Make one with `spot submit --dry-run`, then "
+        text = (
+            "This token starts a run only with a plan that it was shown. Make one with `spot submit --dry-run`, then "
+        )
         raise PlanRequired(f"{text}submit the same with --plan ID. Nothing was started.")
 
 
