@@ -39,6 +39,24 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Caps:
+    """What the runs of a token may cost, in US dollars; None = no cap. `usd_per_day`: in any 24 hours. `usd_per_run`: a
+    run with all its generations. `plans_only`: a run starts with a plan that was shown to this token, and in no other
+    way."""
+
+    usd_per_day: float | None = None
+    usd_per_run: float | None = None
+    plans_only: bool = False
+
+    @property
+    def of_money(self) -> bool:
+        return self.usd_per_day is not None or self.usd_per_run is not None
+
+
+NO_CAPS = Caps()
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """`actor`: the name in the history. `token_id` "" = no token was needed. `max_active_runs` None = no limit."""
 
@@ -48,6 +66,7 @@ class Caller:
     token_id: str = ""
     request_id: str = ""
     max_active_runs: int | None = None
+    caps: Caps = NO_CAPS
 
     @property
     def admin(self) -> bool:
@@ -107,6 +126,7 @@ class Token:
     created_by: str
     expires_at: float | None = None
     max_active_runs: int | None = None
+    caps: Caps = NO_CAPS
     last_used_at: float | None = None
     revoked_at: float | None = None
 
@@ -114,7 +134,7 @@ class Token:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def caller(self, request_id: str) -> Caller:
-        return Caller(self.owner, self.name, self.scopes, self.token_id, request_id, self.max_active_runs)
+        return Caller(self.owner, self.name, self.scopes, self.token_id, request_id, self.max_active_runs, self.caps)
 
 
 def write(random: bytes) -> str:

@@ -77,6 +77,10 @@ class CursorInvalid(InvalidRequest, code="CURSOR_INVALID"):
     """The cursor of a page was changed, or belongs to another filter or database."""
 
 
+class SpendUnbounded(InvalidRequest, code="SPEND_UNBOUNDED"):
+    """Nothing bounds what the run may cost, and its token has a cap; the text says what to add."""
+
+
 class KeyReused(InvalidRequest, code="IDEMPOTENCY_KEY_REUSED"):
     """The Idempotency-Key was used before with another body."""
 
@@ -127,6 +131,26 @@ class RunIdTaken(Conflict, code="RUN_ID_TAKEN"):
 
 class TooManyActiveRuns(Conflict, code="TOO_MANY_ACTIVE_RUNS"):
     """The owner has reached the token's limit of active runs; the text has the limit."""
+
+
+class OverDayCap(Conflict, code="OVER_DAY_CAP"):
+    """The runs of the token could spend more in a day than its cap; the text has the figures."""
+
+
+class OverRunCap(Conflict, code="OVER_RUN_CAP"):
+    """The run could spend more than the token allows a run; the text has both figures."""
+
+
+class PlanRequired(Conflict, code="PLAN_REQUIRED"):
+    """The token starts runs with a plan only, and the request has none."""
+
+
+class PlanRefused(Conflict, code="PLAN_REFUSED"):
+    """The plan is not valid for this request: expired, used, of another token, or of another spec."""
+
+
+class PlanPriceAbove(Conflict, code="PLAN_PRICE_ABOVE"):
+    """A price is above the price of the plan now, or not known any more; the text has both prices."""
 
 
 class RunStopping(Conflict, code="RUN_STOPPING"):

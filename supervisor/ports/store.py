@@ -15,13 +15,13 @@ from typing import Any, Protocol
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.bases import Base
-from supervisor.domain.callers import Token
 from supervisor.domain.events import Event
 from supervisor.domain.figures import NOTHING, MachineFigures
 from supervisor.domain.incidents import Incident
 from supervisor.domain.machines import Call, OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.ports.accounts import Accounts, Tokens
 from supervisor.ports.history import History, Patrols, StoredEvent
 from supervisor.ports.notifier import Deliveries, Endpoints
 
@@ -156,29 +156,6 @@ class RunFilter:
     oldest_first: bool = False
 
 
-class Tokens(Protocol):
-    """The records of tokens and their HMACs, never the tokens themselves. A change and its event are one transaction.
-    All calls may raise StoreDown."""
-
-    def add(self, token: Token, digest: str, event: Event) -> bool:
-        """A new row and its event, at the time of the token. False = there is a token with this digest: neither row nor
-        event is written."""
-
-    def find(self, digest: str) -> Token | None:
-        """Also an expired or revoked one; None = there is no such token."""
-
-    def get(self, token_id: str) -> Token | None: ...
-
-    def newest(self, limit: int) -> list[Token]:
-        """The ones that are not revoked first, then newest first."""
-
-    def revoke(self, token_id: str, event: Event, now: float) -> bool:
-        """False = there is none, or it was revoked before: neither row nor event is written."""
-
-    def note_used(self, used: Mapping[str, float]) -> None:
-        """id -> time of the last use. A time before the recorded one changes nothing."""
-
-
 class Incidents(Protocol):
     """Of all cells. An incident is open until it is closed, once; of two open ones of a cell the first thing that their
     ends have in common differs. All calls may raise StoreDown."""
@@ -226,7 +203,7 @@ class Bases(Protocol):
         """`base`: as it becomes, with the version that was read. None, and nothing is written: another was faster."""
 
 
-class Transaction(Protocol):
+class Transaction(Accounts, Protocol):
     """One write transaction (SQLite: BEGIN IMMEDIATE behind the process-wide FIFO lock). Commits when the block ends,
     rolls back when it raises. Keep it short: no I/O but the database inside."""
 
@@ -385,6 +362,12 @@ class Store(Protocol):
 
     def kept_response(self, scope: str, key: str) -> KeptResponse | None:
         """None: there was no request with this key, within the retention of responses."""
+
+    def payer(self, run: Run) -> str:
+        """The token whose cap the present generation of this run counts for; "" = none."""
+
+    def counted_micro(self, token_id: str, now: float) -> int:
+        """As in `Transaction`, for a reader, who waits for nobody."""
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
 

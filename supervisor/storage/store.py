@@ -94,6 +94,24 @@ class SqlTransaction:
     def active_of(self, owner: str, most: int) -> int:
         return runs.active_of(self._session, owner, most)
 
+    def payer(self, run: Run) -> str:
+        return access.payer(self._session, run)
+
+    def hold_tokens(self, token_ids: Collection[str]) -> None:
+        access.hold_tokens(self._session, token_ids)
+
+    def counted_micro(self, token_id: str, now: float) -> int:
+        return access.counted(self._session, token_id, now)
+
+    def allow(self, run: Run, token_id: str, most_micro: int, now: float) -> None:
+        access.allow(self._session, run, token_id, most_micro, now)
+
+    def allowance_micro(self, run: Run) -> int:
+        return access.allowance_micro(self._session, run) or 0
+
+    def close_allowance(self, run: Run, now: float) -> None:
+        access.close_allowance(self._session, run, now)
+
     def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]) -> Run:
         session, doc = self._session, dumps(to_plain(run, rows.ELSEWHERE))
         values = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
@@ -269,6 +287,12 @@ class SqlStore:
 
     def kept_response(self, scope: str, key: str) -> KeptResponse | None:
         return self.database.read_one(access.kept_response, scope, key)
+
+    def payer(self, run: Run) -> str:
+        return self.database.read_one(access.payer, run)
+
+    def counted_micro(self, token_id: str, now: float) -> int:
+        return self.database.read(access.counted_now, token_id, now)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         return self.database.read(beats.of_run, key, since, limit)

@@ -238,6 +238,10 @@ def test_whoami_shows_what_the_token_stands_for(bed: Bed) -> None:
         "token_id": made["token_id"],
         "expires_at": made["expires_at"],
         "max_active_runs": 5,
+        "max_usd_per_day": None,
+        "max_usd_per_run": None,
+        "plans_only": False,
+        "counted_usd": None,
     }
     assert Client(with_tokens(bed.services)).get("/v1/whoami").status_code == 401
     nobody_asked = Client(bed.services).get("/v1/whoami").json()

@@ -17,6 +17,7 @@ from supervisor.wording.figures import DASH
 
 SHOWN = {
     "token_id": "tok-0123456789ab", "name": "ci", "owner": "lab", "scopes": ["runs:read"], "max_active_runs": 3,
+    "max_usd_per_day": 20.0, "max_usd_per_run": None, "plans_only": True,
     "created_by": "local", "valid": True, "created_at": "2026-11-22T06:50:21.000Z", "last_used_at": None,
     "expires_at": "2027-02-20T06:50:21.000Z", "revoked_at": None,
 }  # fmt: skip
@@ -26,13 +27,24 @@ TEXT = "sup_" + "x" * 49
 def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
     api.respond("POST", "/v1/tokens", {**SHOWN, "token": TEXT}, 201)
     words = ("--owner", "lab", "--scope", "runs:read", "--expires", "90d", "--max-active-runs", "3")
+    words += ("--max-usd-per-day", "20", "--max-usd-per-run", "5", "--plans-only")
     ended = spot("token", "create", "ci", *words)
     assert (ended.code, ended.out) == (0, f"{TEXT}\n")
     assert "shown only once" in ended.err
+    assert "at most 3 active runs, at most $20.00 in 24 hours, with plans only" in ended.err
     assert "spot token revoke tok-0123456789ab" in ended.err
     assert TEXT not in ended.err
     assert api.bodies("/v1/tokens") == [
-        {"name": "ci", "owner": "lab", "scopes": ["runs:read"], "expires_in_s": 7776000.0, "max_active_runs": 3}
+        {
+            "name": "ci",
+            "owner": "lab",
+            "scopes": ["runs:read"],
+            "expires_in_s": 7776000.0,
+            "max_active_runs": 3,
+            "max_usd_per_day": 20.0,
+            "max_usd_per_run": 5.0,
+            "plans_only": True,
+        }
     ]
     assert json.loads(spot("token", "create", "ci", "--json").out)["token"] == TEXT
     assert api.bodies("/v1/tokens")[1] == {"name": "ci"}
@@ -45,7 +57,8 @@ def test_the_list_has_a_line_for_each(api, spot) -> None:
     lines = spot("token", "ls").lines
     assert lines[0].split()[:4] == ["ID", "NAME", "OWNER", "SCOPES"]
     assert lines[1].split() == [
-        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "2026-11-22", "06:50Z", "2027-02-20", "06:50Z", DASH,
+        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "$20.00", DASH, "2026-11-22", "06:50Z", "2027-02-20",
+        "06:50Z", DASH,
     ]  # fmt: skip
     assert lines[2].split()[-2:] == ["revoked", DASH]
     assert lines[3].split()[-2:] == ["expired", DASH]

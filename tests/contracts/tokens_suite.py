@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain.callers import Scope, Token
+from supervisor.domain.callers import Caps, Scope, Token
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.store import Store
 
@@ -36,7 +36,7 @@ class TokensSuite:
         assert store.supervisor_id not in store.secret
 
     def test_a_token_is_found_by_its_digest_and_as_it_was(self, store: Store, reopened: Store) -> None:
-        token = made(store, a_token(expires_at=NOW + 60, max_active_runs=7))
+        token = made(store, a_token(expires_at=NOW + 60, max_active_runs=7, caps=Caps(20.5, 0.01, plans_only=True)))
         assert reopened.tokens.find("digest of tok-1") == token == reopened.tokens.get("tok-1")
         assert store.tokens.find("another") is None
         assert store.tokens.get("tok-2") is None

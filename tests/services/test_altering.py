@@ -108,15 +108,15 @@ def check_races(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _meanwhile(bed: Bed, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], times: int) -> None:
     """`action` runs after each of the next checks, before the update is written."""
-    policy_from, left = altering.policy_from, [action] * times
+    capped_policy, left = altering.capped_policy, [action] * times
 
     def checked(*args: Any) -> Any:
-        policy = policy_from(*args)
+        policy = capped_policy(*args)
         if left:
             left.pop()()
         return policy
 
-    monkeypatch.setattr(altering, "policy_from", checked)
+    monkeypatch.setattr(altering, "capped_policy", checked)
 
 
 def test_every_rule_of_a_submit_holds(bed: Bed) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain import callers
-from supervisor.domain.callers import LOCAL, Caller, Scope, Token
+from supervisor.domain.callers import LOCAL, Caller, Caps, Scope, Token
 from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
 from supervisor.services.access import tokens as service
 from supervisor.services.access.data_folder import ensure_admin_token
-from supervisor.services.access.tokens import TokenRequest, create, listing, revoke
+from supervisor.services.access.tokens import TokenRequest, asker_json, create, listing, revoke
 from tests.services.bed import Bed
 
 OPS = Caller(owner="ops", actor="olga", request_id="r-7")
@@ -268,3 +268,19 @@ def test_another_text_is_refused_and_not_repeated(bed: Bed, folder: Path, text: 
         started(bed, folder, text)
     assert text not in refused.value.detail
     assert list(folder.iterdir()) == []
+
+
+def test_an_administrator_has_no_cap(bed: Bed) -> None:
+    """It could create a token without one."""
+    for caps in (Caps(usd_per_day=1.0), Caps(usd_per_run=1.0), Caps(plans_only=True)):
+        with pytest.raises(InvalidRequest, match="scope admin"):
+            create(bed.parts, TokenRequest("ci", scopes=frozenset({Scope.ADMIN}), caps=caps), OPS)
+
+
+def test_a_token_shows_its_caps(bed: Bed) -> None:
+    made = create(bed.parts, TokenRequest("ci", caps=Caps(20.0, 5.0)), OPS)
+    assert (made["max_usd_per_day"], made["max_usd_per_run"], made["plans_only"]) == (20.0, 5.0, False)
+    token = bed.store.tokens.get(made["token_id"])
+    assert token is not None
+    assert token.caller("").caps == Caps(20.0, 5.0)
+    assert asker_json(bed.parts, token.caller(""))["counted_usd"] == 0.0

@@ -17,7 +17,7 @@ from supervisor.api.shapes.parameters import epoch
 from supervisor.api.wire.deps import caller_of, door_of, in_door_thread, in_slow_thread, services_of, transfers_of
 from supervisor.api.wire.responses import json_response
 from supervisor.api.wire.route import Routes
-from supervisor.domain.callers import Scope
+from supervisor.domain.callers import Caps, Scope
 from supervisor.domain.errors import DeliveryNotFound
 from supervisor.ports.notifier import GIVEN_UP
 from supervisor.services.access import tokens
@@ -46,9 +46,9 @@ Result = TypeVar("Result")
 @token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
 async def create_token(request: Request, body: bodies.CreateTokenBody) -> Response:
     """Create a token. Only this response contains its text."""
-    new_token = TokenRequest(
-        body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs
-    )
+    caps = Caps(usd_per_day=body.max_usd_per_day, usd_per_run=body.max_usd_per_run, plans_only=body.plans_only)
+    scopes, owner = frozenset(body.scopes), body.owner or ""
+    new_token = TokenRequest(body.name, owner, scopes, body.expires_in_s, body.max_active_runs, caps)
     made = await run_in_threadpool(tokens.create, services_of(request).parts, new_token, caller_of(request))
     return json_response(made, 201, NOT_STORED)
 

@@ -229,7 +229,8 @@ async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> 
     {200: ChangedRun},
     body=ChangeBody,
     refuses="RUN_NOT_FOUND PRECONDITION_FAILED PRECONDITION_REQUIRED RUN_ENDED INVALID_TIMEOUTS PRICE_UNKNOWN "
-    "DATA_ELSEWHERE SECRET_IN_SPEC AFTER_UNKNOWN AFTER_CYCLE",
+    "DATA_ELSEWHERE SECRET_IN_SPEC AFTER_UNKNOWN AFTER_CYCLE SPEND_UNBOUNDED OVER_DAY_CAP OVER_RUN_CAP PLAN_REQUIRED "
+    "FORBIDDEN",
     takes=("If-Match",),
     sends=("ETag",),
     json_types=(JSON, MERGE_PATCH),

@@ -63,6 +63,7 @@ async def submit_run(request: Request, query: parameters.SubmitParameters, body:
         replace_spec=body.replace_spec,
         rerun=body.rerun,
         ignore_old=body.ignore_old,
+        plan_id=body.plan_id,
         key=key_of(request),
         waive=tuple(WaiveRequest(each.check, each.reason.strip()) for each in body.waive),
         smoke=None if body.smoke is None else smoke_run(body.smoke.model_dump()),

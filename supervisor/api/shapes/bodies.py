@@ -36,6 +36,7 @@ from supervisor.domain.texts import ONE_LINE, PROSE
 from supervisor.ports.notifier import Form
 from supervisor.ports.objectstore import MAX_KEY_BYTES
 from supervisor.services.access.tokens import SCOPES
+from supervisor.services.runs.money.plans import PATTERN as PLAN_ID
 
 MERGE_PATCH = "application/merge-patch+json"
 OBJECT_MAX_BYTES = 5 << 40  # of Cloud Storage
@@ -76,7 +77,8 @@ class SubmitBody(Strict):
     """`run_id`: chosen by you, or generated. `replace_spec`: resume an ended run with this other spec. `rerun`: start a
     completed run over from nothing. `ignore_old`: begin from nothing where a run of the older runner has this name in
     the same store. `waive`: checks in spite of which the run may go on; added to those of an existing run. `smoke`: of
-    this spec; shown in gate G2."""
+    this spec; shown in gate G2. `plan_id`: of the plan of this very request (`validate_only`); a token that is bound to
+    plans needs it."""
 
     run_id: RunId | None = None
     spec: RunSpec
@@ -85,6 +87,7 @@ class SubmitBody(Strict):
     ignore_old: bool = False
     smoke: SmokeBody | None = None
     waive: Annotated[list[WaiveBody], Field(max_length=64)] = []
+    plan_id: Annotated[str, StringConstraints(pattern=PLAN_ID), Field(max_length=300)] | None = None
 
 
 class CreateBaseBody(Strict):
@@ -301,9 +304,14 @@ PersonName = Annotated[
 ]
 
 
+Dollars = Annotated[FiniteFloat, Field(ge=0.01, le=1e9)]
+
+
 class CreateTokenBody(Strict):
     """`owner`: of the runs that it submits and sees; yours when left out. `expires_in_s` null: never.
-    `max_active_runs` null: no limit."""
+    `max_active_runs`, `max_usd_per_day`, `max_usd_per_run` null: no limit. `max_usd_per_day`: what its runs may spend
+    in any 24 hours. `max_usd_per_run`: what one of its runs may spend, with all its generations. `plans_only`: it
+    starts runs only with a plan that it was shown (`plan_id`)."""
 
     name: PersonName
     owner: PersonName | None = None
@@ -314,6 +322,9 @@ class CreateTokenBody(Strict):
     ] = [Scope.READ, Scope.WRITE]
     expires_in_s: Seconds | None = None
     max_active_runs: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
+    max_usd_per_day: Dollars | None = None
+    max_usd_per_run: Dollars | None = None
+    plans_only: bool = False
 
 
 def _is_announced(kind: str) -> str:

@@ -202,6 +202,8 @@ def body_from(
     check_waiver(bool(given.get("waive")), given.get("reason"))
     if given.get("waive"):
         body["waive"] = [{"check": check, "reason": given["reason"]} for check in given["waive"]]
+    if given.get("plan"):
+        body["plan_id"] = given["plan"]
     run_id = given.get("run_id") or run_id
     return {"run_id": run_id, **body} if run_id is not None else body
 

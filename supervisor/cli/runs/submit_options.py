@@ -157,6 +157,9 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _flag("skip_build", "--skip-build", "Do not build; the default, for old scripts."),
         _flag("cleanup_all", "--cleanup-all", "First stop all active runs and release machines without a run."),
         Option("yes", ("-y", "--yes"), {"help": "Do not ask before --cleanup-all.", "is_flag": True}),
+        _option(
+            "plan", "--plan", "The plan that --dry-run has shown for this submit.", metavar="ID", callback=not_empty
+        ),
         _flag("dry_run", "--dry-run", "Show what the submit would do, and do nothing."),
         _field(
             "expect_checkpoint_gb", "--expect-checkpoint", "Checkpoint size, for --dry-run.", type=amount, metavar="GB"

@@ -227,6 +227,26 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
+def llms_text() -> str:
+    """docs/llms.txt: what a program that reads texts needs to use `spot`, with every command and its line of help."""
+    from supervisor.cli.main import SECTIONS, cli
+
+    lines = [
+        "# Spot Supervisor",
+        "",
+        "> Keeps trainings alive on machines that can be preempted: submit, preempted, recovered, completed.",
+        "",
+        "Each command has `--help`; most print JSON with `--json` or `-o json`. An error has a stable code, which",
+        "docs/errors.md explains. Before a submit, `spot submit --dry-run` shows what it would do and cost, and the",
+        "id of the plan for `--plan`. The HTTP API does the same; it describes itself at /openapi.json.",
+    ]
+    for title, commands in SECTIONS.items():
+        rows = [f"- `spot {name}`: {text}" for name, (_, text) in commands.items()]
+        lines += ["", f"## {title}", "", *rows]
+    lines += ["", "## Exit codes", "", str(cli.help).split("Exit codes: ")[1].replace("\n", " ")]
+    return "\n".join(" ".join(line.split()) for line in lines) + "\n"
+
+
 @click.group()
 def docs() -> None:
     """Print documents that are generated from the code."""
@@ -242,6 +262,12 @@ def states() -> None:
 def gates() -> None:
     """Print the checks of all gates as Markdown."""
     click.echo(gates_markdown(), nl=False)
+
+
+@docs.command()
+def llms() -> None:
+    """Print llms.txt: all commands, for programs that read texts."""
+    click.echo(llms_text(), nl=False)
 
 
 @docs.command()

@@ -14,7 +14,9 @@ from supervisor.cli.options import duration_s, json_flag, json_options, output_o
 from supervisor.cli.output import Table, emit, note, safe, suggest, utc_minute, when
 from supervisor.domain import callers
 from supervisor.domain.callers import Scope
-from supervisor.wording.figures import DASH
+from supervisor.wording.figures import DASH, money_text
+
+AMOUNT = click.FloatRange(0.01, 1e9)
 
 
 def _expiry(token: Json) -> str:
@@ -31,11 +33,13 @@ TOKENS = Table(
         "OWNER": lambda token: safe(token["owner"]),
         "SCOPES": lambda token: safe(",".join(token["scopes"])),
         "RUNS": lambda token: str(token["max_active_runs"] or DASH),
+        "USD/DAY": lambda token: _usd(token.get("max_usd_per_day")),
+        "USD/RUN": lambda token: _usd(token.get("max_usd_per_run")),
         "CREATED": lambda token: when(token["created_at"]),
         "EXPIRES": _expiry,
         "LAST USED": lambda token: when(token["last_used_at"]),
     },
-    spare=("CREATED", "RUNS", "OWNER"),
+    spare=("CREATED", "USD/RUN", "USD/DAY", "RUNS", "OWNER"),
 )
 
 
@@ -56,6 +60,9 @@ def token() -> None:
 )
 @click.option("--expires", type=duration_s, metavar="TIME", help="Valid for this time, such as 90d.")
 @click.option("--max-active-runs", type=click.IntRange(1, 1_000_000), metavar="N", help="At most N active runs.")
+@click.option("--max-usd-per-day", type=AMOUNT, metavar="USD", help="Its runs spend at most this in any 24 hours.")
+@click.option("--max-usd-per-run", type=AMOUNT, metavar="USD", help="A run of it spends at most this.")
+@click.option("--plans-only", is_flag=True, help="It starts a run only with a plan that it was shown (--plan).")
 @json_options
 def create(
     *,
@@ -64,17 +71,13 @@ def create(
     owner: str | None,
     scopes: tuple[str, ...],
     expires: float | None,
-    max_active_runs: int | None,
     form: str,
+    **caps: float | bool | None,
 ) -> None:
     """Create a token, which is shown once. The history shows NAME beside each action of the token."""
-    more = {
-        "owner": owner,
-        "scopes": list(dict.fromkeys(scopes)) or None,
-        "expires_in_s": expires,
-        "max_active_runs": max_active_runs,
-    }
-    body: dict[str, Any] = {"name": name} | {key: value for key, value in more.items() if value is not None}
+    more = {"owner": owner, "scopes": list(dict.fromkeys(scopes)) or None, "expires_in_s": expires, **caps}
+    given = {key: value for key, value in more.items() if value is not None and value is not False}
+    body: dict[str, Any] = {"name": name} | given
     created = client.post("/v1/tokens", body)
     if emit(created, [created], form, TOKENS.key):
         return
@@ -116,6 +119,10 @@ def revoke(client: Client, token_id: str, form: str) -> None:
         suggest("spot token ls")
 
 
+def _usd(amount: float | None) -> str:
+    return DASH if amount is None else money_text(amount)
+
+
 def _first_use(url: str, scopes: Sequence[str]) -> str:
     """A command that this token may run."""
     if "runs:read" in scopes or "admin" in scopes:
@@ -128,4 +135,7 @@ def _first_use(url: str, scopes: Sequence[str]) -> str:
 def _scope_text(created: Json) -> str:
     until = f"until {utc_minute(created['expires_at'])}" if created["expires_at"] else "without expiry"
     most = f", at most {created['max_active_runs']} active runs" if created["max_active_runs"] else ""
+    caps = [("a run", created.get("max_usd_per_run")), ("in 24 hours", created.get("max_usd_per_day"))]
+    most += "".join(f", at most {money_text(usd)} {each}" for each, usd in caps if usd is not None)
+    most += ", with plans only" if created.get("plans_only") else ""
     return f"{safe(created['owner'])}: {safe(', '.join(created['scopes']))}, {until}{most}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.output import Table, check_advice, check_lines, paragraph, paragraphs, safe
+from supervisor.cli.output import Table, check_advice, check_lines, paragraph, paragraphs, safe, utc_minute
 from supervisor.cli.views.profile import danger_lines, survival_lines
 from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
@@ -50,7 +50,13 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     if profile is not None:
         dangers = danger_lines(profile)
         lines += [*(["", *dangers] if dangers else []), "", *survival_lines(profile)]
-    return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"])]
+    return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"]), *_id(plan)]
+
+
+def _id(plan: Json) -> list[str]:
+    """How this plan is submitted at these prices at most; none where nothing would start."""
+    expires = plan.get("plan_expires_at")
+    return ["", f"Until {utc_minute(expires)}, at these prices: --plan {safe(plan['plan_id'])}"] if expires else []
 
 
 def forecast_lines(forecast: Json | None) -> list[str]:

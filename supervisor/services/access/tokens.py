@@ -16,12 +16,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from supervisor.domain import callers
-from supervisor.domain.callers import Caller, Scope, Token
+from supervisor.domain.callers import NO_CAPS, Caller, Caps, Scope, Token
 from supervisor.domain.errors import Conflict, InvalidRequest, TokenNotFound
 from supervisor.domain.events import EventKind
 from supervisor.ports.store import Store
 from supervisor.services.access.identity import Identity
 from supervisor.services.parts import Parts
+from supervisor.services.runs.money.caps import MICRO
 from supervisor.services.views import formats
 
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE})
@@ -43,6 +44,9 @@ class TokenShown(TypedDict):
     owner: str
     scopes: Annotated[list[str], Field(description=SCOPES)]
     max_active_runs: int | None
+    max_usd_per_day: float | None
+    max_usd_per_run: float | None
+    plans_only: bool
     created_by: str
     valid: bool
     created_at: str
@@ -65,7 +69,8 @@ class TokenList(TypedDict):
 
 class Asker(TypedDict):
     """`name`: the actor in the history. `token_id`: null where the server requires no token. `expires_at`: null where
-    the token never expires."""
+    the token never expires. `counted_usd`: what counts for `max_usd_per_day` now, null without that cap: what the runs
+    of the token have spent in the last 24 hours, and what they may still spend."""
 
     name: str
     owner: str
@@ -73,6 +78,10 @@ class Asker(TypedDict):
     token_id: str | None
     expires_at: str | None
     max_active_runs: int | None
+    max_usd_per_day: float | None
+    max_usd_per_run: float | None
+    plans_only: bool
+    counted_usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,7 @@ class TokenRequest:
     scopes: frozenset[Scope] = field(default=DEFAULT_SCOPES)
     expires_in_s: float | None = None
     max_active_runs: int | None = None
+    caps: Caps = NO_CAPS
 
 
 def create(parts: Parts, request: TokenRequest, caller: Caller, random: Random = secrets.token_bytes) -> TokenMade:
@@ -101,6 +111,7 @@ def create(parts: Parts, request: TokenRequest, caller: Caller, random: Random =
         created_by=caller.actor,
         expires_at=None if request.expires_in_s is None else now + request.expires_in_s,
         max_active_runs=request.max_active_runs,
+        caps=request.caps,
     )
     text = callers.write(random(callers.RANDOM_BYTES))
     add(parts.store, made, caller, text)
@@ -116,6 +127,7 @@ def add(store: Store, made: Token, caller: Caller, text: str) -> None:
         "scopes": sorted(made.scopes),
         "expires_at": formats.maybe_time(made.expires_at),
         "max_active_runs": made.max_active_runs,
+        **_caps_json(made.caps),
     }
     sentence = (
         f"Token {made.name} ({made.token_id}) was created by {caller.actor} for {made.owner}: "
@@ -133,6 +145,9 @@ def listing(parts: Parts) -> TokenList:
 
 def asker_json(parts: Parts, caller: Caller) -> Asker:
     """The caller of this request. Raises StoreDown."""
+    counted_usd = None
+    if caller.caps.usd_per_day is not None:
+        counted_usd = formats.usd(parts.store.counted_micro(caller.token_id, parts.clock.now()) / MICRO)
     token = parts.store.tokens.get(caller.token_id) if caller.token_id else None
     return {
         "name": caller.actor,
@@ -141,6 +156,8 @@ def asker_json(parts: Parts, caller: Caller) -> Asker:
         "token_id": caller.token_id or None,
         "expires_at": None if token is None else formats.maybe_time(token.expires_at),
         "max_active_runs": caller.max_active_runs,
+        **_caps_json(caller.caps),
+        "counted_usd": counted_usd,
     }
 
 
@@ -169,6 +186,7 @@ def token_json(token: Token, now: float) -> TokenShown:
         "owner": token.owner,
         "scopes": sorted(token.scopes),
         "max_active_runs": token.max_active_runs,
+        **_caps_json(token.caps),
         "created_by": token.created_by,
         "valid": token.valid(now),
         "created_at": formats.time_text(token.created_at),
@@ -178,8 +196,21 @@ def token_json(token: Token, now: float) -> TokenShown:
     }
 
 
+class _CapsShown(TypedDict):
+    max_usd_per_day: float | None
+    max_usd_per_run: float | None
+    plans_only: bool
+
+
+def _caps_json(caps: Caps) -> _CapsShown:
+    return {"max_usd_per_day": caps.usd_per_day, "max_usd_per_run": caps.usd_per_run, "plans_only": caps.plans_only}
+
+
 def _check(request: TokenRequest) -> None:
     """The API's own bounds refuse everything else."""
+    if request.caps != NO_CAPS and Scope.ADMIN in request.scopes:
+        reason = "has no effect beside a cap of money or plans: it could create a token without them"
+        raise InvalidRequest(f"The scope admin {reason}. Leave one out.", errors=(("#/scopes", reason),))
     for field_name, text in (("name", request.name), ("owner", request.owner)):
         if text in callers.RESERVED_NAMES:
             reason = "is the supervisor's own name; choose another"

@@ -46,10 +46,13 @@ from supervisor.services.reading.profiles import offer_profile, placed_profile
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
+from supervisor.services.runs.money.caps import refuse_above
+from supervisor.services.runs.money.plans import sign
 from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest
 from supervisor.services.runs.spec_secrets import hidden
-from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
+from supervisor.services.runs.submit import SubmitRequest, named_run, new_run, subject_of
+from supervisor.services.views import formats
 
 WITHIN_S, LEAST_S = 4.0, 0.5  # for all sources together; the least that is left for the last of them
 GB = 10**9
@@ -98,7 +101,11 @@ def plan(
         is_missing,
         _stopped(parts, run, world, order, now),
     )
-    return plan_json(forecast, order, readings, forecast_plan(parts, run, now), now)
+    shown = plan_json(forecast, order, readings, forecast_plan(parts, run, now), now)
+    if forecast.update.limited is not None:
+        signed = sign(parts, subject_of(request, forecast.update), run, caller, now)
+        shown |= {"plan_id": signed.plan_id, "plan_expires_at": formats.time_text(signed.expires_at)}
+    return shown
 
 
 def _stopped(parts: Parts, run: Run, world: World, order: Order, now: float) -> list[Finding]:
@@ -120,6 +127,9 @@ def forecast_submit(
     update = (new_run if unnamed else named_run)(parts, request, resumption, now)
     if update.limited is not None:
         _refuse_one_more(parts, update.run.owner, caller)
+    if update.charge is not None and caller.caps.usd_per_day is not None:
+        counted_micro = parts.store.counted_micro(caller.token_id, now)
+        refuse_above(counted_micro, update.charge.most_micro, caller.caps.usd_per_day)
     if unnamed:
         update = replace(update, run=replace(update.run, run_id=UNNAMED))
     if update.before is None:

@@ -89,8 +89,9 @@ class PlannedLimits(TypedDict):
 class Plan(TypedDict):
     """What the submit would do; nothing of it is done. `run_id` null: the submit would generate one. `launch`: what the
     first try would send, in the platform's own words (null = nothing is sent, or it could not be made).
-    `made_at_launch`: fields that are not known before. `profile`: of the machine that the first try requests; null:
-    no offer fits."""
+    `plan_id`: for a submit of the same request with the same token, until `plan_expires_at`, at these prices at most;
+    null: nothing would start. `made_at_launch`: fields that are not known before. `profile`: of the machine that the
+    first try requests; null: no offer fits."""
 
     would: Annotated[
         str, Field(description="create, resume, rerun or unchanged; clients must accept words that they do not know.")
@@ -109,6 +110,8 @@ class Plan(TypedDict):
     made_at_launch: list[str]
     profile: ProfileShown | None
     forecast: ForecastShown
+    plan_id: str | None
+    plan_expires_at: formats.Time | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,8 @@ def plan_json(forecast: Forecast, order: Order, readings: Readings, outlook: For
         "made_at_launch": [*(["run_id"] if unnamed else []), *MADE_AT_LAUNCH],
         "profile": readings.profile,
         "forecast": outlook,
+        "plan_id": None,
+        "plan_expires_at": None,
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from supervisor.domain.callers import Caller
+from supervisor.domain.callers import NO_CAPS, Caller, Caps
 from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.errors import InvalidRequest, RunEnded, VersionDiffers
 from supervisor.domain.events import EventKind
@@ -24,7 +24,8 @@ from supervisor.lifecycle.living.limits import limit_passed
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Update, commit, find_run, kept_changing, retry_races
 from supervisor.services.runs.dependencies import check_after
-from supervisor.services.runs.policy import Spec, policy_from
+from supervisor.services.runs.money.caps import capped_policy, charge_of_change, check_change
+from supervisor.services.runs.policy import Spec
 from supervisor.services.runs.resume import differences
 from supervisor.services.runs.spec_secrets import check_secrets
 from supervisor.services.views import formats
@@ -76,7 +77,8 @@ def _prepare(
         return Update(run, now)
     if old.get(AFTER) != new.get(AFTER):
         check_after(parts, run_id, new, caller, exists=True)
-    after = _with_policy(parts, run, old, new, now)
+    caps = NO_CAPS if run.terminal or not _spends(old, new) else check_change(parts, run, caller)
+    after = _with_policy(parts, run, old, new, now=now, caps=caps)
     values = shown(run.policy, old, old, new), shown(after.policy, new, old, new)
     if values[0] == values[1]:
         return Update(run, now)  # the requested values are the valid ones already
@@ -91,6 +93,7 @@ def _prepare(
         labels=new.get(LABELS, {}),
         differs=tuple(differences(old, new)),
         warnings=warnings(run, after, now),
+        charge=charge_of_change(parts, run, after, caps),
     )
 
 
@@ -110,7 +113,12 @@ def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
     return {name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, *PLACING) or value}
 
 
-def _with_policy(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
+def _spends(old: Spec, new: Spec) -> bool:
+    """The change may change what the run costs."""
+    return any(old.get(name) != new.get(name) for name in (LIMITS, ZONES))
+
+
+def _with_policy(parts: Parts, run: Run, old: Spec, new: Spec, *, now: float, caps: Caps) -> Run:
     """The run with its new policy. Raises what `policy_from` raises, RunEnded."""
     labels = {name: new[name] for name in (LABELS, "allow_plain_secrets") if name in new}
     check_secrets(labels, parts.traits(run.provider).secrets)
@@ -126,7 +134,8 @@ def _with_policy(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Ru
         )
     stays = "providers" not in new and run.provider in parts.providers
     placed = {**new, "provider": run.provider} if stays else new
-    policy = _policy(run.policy, policy_from(placed, parts, now), old, new)
+    made = capped_policy(placed, parts, now, caps, run.money.budget_from_usd)
+    policy = _policy(run.policy, made, old, new)
     if ZONES in differs and run.status == Status.WAITING:
         return replace(run, policy=policy, next_at=None)  # a new zone is tried now
     return replace(run, policy=policy)

@@ -22,6 +22,8 @@ from supervisor.ports.objectstore import ObjectStore, PreconditionFailed, StoreU
 from supervisor.ports.store import Change, DuplicateRun, Transaction
 from supervisor.services.parts import Parts
 from supervisor.services.runs.keys import KeyedRequest, Reply, replay_if_refused
+from supervisor.services.runs.money.caps import Charge, reserve
+from supervisor.services.runs.money.plans import refuse_unplanned, use_up
 from supervisor.services.runs.policy import Spec
 from supervisor.wording.figures import clip
 
@@ -50,7 +52,9 @@ class Update:
     None: the row stays as it is. `before`: the row as it was read, None = there was none. `spec`: valid after the
     write; written for a new row and where it `differs`; None = the row's spec, not read. `limited`: the caller whose
     limit of active runs applies, None = no run starts. `marker`: generation of the stop marker that the new generation
-    of the run uses up. `reply`: after the write, the response to a request with a key."""
+    of the run uses up. `charge`: what the change lets the run spend for a token with a cap. `plan_id`: the plan that
+    the start uses up, which was checked; None = it was started without one. `reply`: after the write, the response to a
+    request with a key."""
 
     run: Run
     now: float
@@ -62,6 +66,8 @@ class Update:
     warnings: tuple[str, ...] = ()
     limited: Caller | None = None
     marker: str | None = None
+    charge: Charge | None = None
+    plan_id: str | None = None
     reply: Reply | None = None
 
     @property
@@ -116,7 +122,8 @@ def retry_races(
 def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, respond: Respond | None = None) -> Update:
     """Prepare an update and write it. With a key, `respond` makes the response, which is stored in the same
     transaction; or the update has the stored response, and nothing is written. Raises what `prepare` raises,
-    TooManyActiveRuns, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and DuplicateRun, for `retry_races`."""
+    TooManyActiveRuns, OverDayCap, PlanRequired, PlanRefused, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and
+    DuplicateRun, for `retry_races`."""
     now = parts.clock.now()
     update = prepare(now)
     if key is None and update.event is None and update.spec is None:
@@ -127,6 +134,8 @@ def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, resp
             return replace(update, reply=earlier)
         if update.limited is not None:
             _refuse_one_more(tx, update, update.limited)
+            _use_plan(tx, update, update.limited)
+        _hold_payers(tx, update)
         if update.event is None:
             stored = tx.find(update.run.run_id)
             stored = stored if stored is not None and stored.version == update.run.version else None
@@ -136,6 +145,7 @@ def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, resp
             stored = tx.apply(Change(update.before, update.run, (update.event,)), now)
         if stored is None:
             raise Raced
+        _keep_account(tx, update, stored, now)
         if update.before is not None and update.spec is not None and update.differs:
             tx.put_spec(stored, update.spec, update.labels)
         update = replace(update, run=stored)
@@ -147,6 +157,34 @@ def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, resp
         parts.wake.set()
         _consume_marker(parts.objects, update.run.run_id, update.marker)
     return update
+
+
+def _use_plan(tx: Transaction, update: Update, caller: Caller) -> None:
+    """Raises PlanRequired, PlanRefused."""
+    if update.plan_id is None:
+        refuse_unplanned(caller)
+    else:
+        use_up(tx, update.plan_id, update.now)
+
+
+def _hold_payers(tx: Transaction, update: Update) -> None:
+    """The tokens whose account `_keep_account` changes."""
+    payers = {update.charge.token_id} if update.charge is not None else set()
+    if update.before is not None and _restarts(update):
+        payers.add(tx.payer(update.before))
+    tx.hold_tokens(payers - {""})
+
+
+def _restarts(update: Update) -> bool:
+    return update.before is not None and update.before.generation != update.run.generation
+
+
+def _keep_account(tx: Transaction, update: Update, stored: Run, now: float) -> None:
+    """Raises OverDayCap."""
+    if update.before is not None and _restarts(update):
+        tx.close_allowance(update.before, now)
+    if update.charge is not None:
+        reserve(tx, stored, update.charge, now)
 
 
 def _prepared(parts: Parts, run_id: str, action: Action) -> Prepare:

@@ -99,7 +99,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     offers = {name: parts.providers[name].offers() for name in names}
     _check_names(policy, tuple(chain.from_iterable(offers.values())))
     for name in names:
-        usable = _usable(policy, offers[name], bounds(policy, name, offers))
+        usable = usable_offers(policy, offers[name], bounds(policy, name, offers))
         if not usable:
             raise _no_offer(policy, name)
         if policy.limits.budget_usd is not None:
@@ -326,7 +326,7 @@ def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
                 raise _unknown(f"#/spec/{field}/{position}", name, known_names, field[:-1])
 
 
-def _usable(policy: Policy, offers: Sequence[Offer], bound: tuple[tuple[str, ...], tuple[str, ...]]) -> list[Offer]:
+def usable_offers(policy: Policy, offers: Sequence[Offer], bound: tuple[Sequence[str], Sequence[str]]) -> list[Offer]:
     """The offers of one provider that the run may use at some time. `bound`: its zones (empty = all) and shapes."""
     zones, shapes = bound
     escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"

@@ -49,7 +49,8 @@ from supervisor.services.runs.changing import (
 )
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import KeyedRequest, Reply
-from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, with_base
+from supervisor.services.runs.money.caps import capped_policy, charge_of
+from supervisor.services.runs.policy import Spec, providers_of, secret_refusal, settled, with_base
 
 PROVIDER_FIELDS = frozenset({"provider", "providers"})  # of a spec
 ADVICE = "Submit under another run_id, or wait until the run ends."
@@ -114,7 +115,8 @@ def existing_run(parts: Parts, run: Run, request: ResumeRequest, now: float) -> 
         raise request.refusal
     if request.spec is None:  # its base may have been removed since
         with_base(old, parts)
-    policy = policy_from(spec if "providers" in spec else {**spec, "provider": provider}, parts, now)
+    placed = spec if "providers" in spec else {**spec, "provider": provider}
+    policy = capped_policy(placed, parts, now, request.caller.caps, run.money.cost_usd)
     if spec.get("after") != old.get("after"):
         check_after(parts, run.run_id, spec, request.caller, exists=True)
     after = replace(reopened(run, policy, request.rerun, marker, now), provider=provider)
@@ -127,6 +129,7 @@ def existing_run(parts: Parts, run: Run, request: ResumeRequest, now: float) -> 
         labels=spec.get("labels", {}),
         differs=tuple(differs),
         limited=request.caller,
+        charge=charge_of(policy, request.caller),
         marker=marker,
     )
 

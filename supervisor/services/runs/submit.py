@@ -25,7 +25,9 @@ from supervisor.services.runs import code
 from supervisor.services.runs.changing import Update, commit, respond_once, retry_races
 from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
-from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
+from supervisor.services.runs.money.caps import capped_policy, charge_of
+from supervisor.services.runs.money.plans import check_plan
+from supervisor.services.runs.policy import Spec, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
 from supervisor.services.runs.smoked import smoke_of
 from supervisor.services.runs.waiving import WaiveRequest, waived_event, with_waivers
@@ -68,6 +70,7 @@ class SubmitRequest:
     ignore_old: bool = False
     waive: tuple[WaiveRequest, ...] = ()
     smoke: SmokeRun | None = None
+    plan_id: str | None = None  # of the plan that it was shown
     prepares: str = ""  # the base for which it prepares a machine; "" = none
 
 
@@ -91,6 +94,7 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     payload += [True] if request.ignore_old else []
     payload += [{each.check: each.reason for each in request.waive}] if request.waive else []
     payload += [asdict(request.smoke)] if request.smoke is not None else []
+    payload += [request.plan_id] if request.plan_id is not None else []
     key = keyed_request(request.key, scope_of(caller, SCOPE), payload)
     refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
     wanted = ResumeRequest(caller, request.spec, request.replace_spec, request.rerun, refusal)
@@ -105,7 +109,16 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
 def _prepared(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:
     """The spec is settled here, because its base may be gone when a request with a stored response is repeated."""
     wanted = replace(wanted, spec=settled(request.spec, parts))
-    return (new_run if request.run_id is None else named_run)(parts, request, wanted, now)
+    update = (new_run if request.run_id is None else named_run)(parts, request, wanted, now)
+    if update.limited is None:
+        return update
+    check_plan(parts, request.plan_id, subject_of(request, update), update.run, caller=wanted.caller, now=now)
+    return replace(update, plan_id=request.plan_id)
+
+
+def subject_of(request: SubmitRequest, update: Update) -> list[object]:
+    """What a plan is made for."""
+    return [request.run_id, update.spec, request.replace_spec, request.rerun, request.ignore_old]
 
 
 def named_run(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:
@@ -128,7 +141,7 @@ def new_run(
     if refusal is not None:
         raise refusal
     caller, spec = wanted.caller, request.spec if wanted.spec is None else wanted.spec
-    policy, provider = policy_from(spec, parts, now), providers_of(spec, parts)[0]
+    policy, provider = capped_policy(spec, parts, now, caller.caps), providers_of(spec, parts)[0]
     policy = replace(policy, prepares=request.prepares) if request.prepares else policy
     check_after(parts, request.run_id or "", spec, caller, exists=False)
     run = Run(
@@ -150,6 +163,7 @@ def new_run(
     event = caller.changed(EventKind.SUBMITTED, f"Submitted by {caller.actor}.", {}, values)
     labels = spec.get("labels", {})
     update = Update(run, now, event, spec=spec, labels=labels, warnings=old.warnings, limited=caller)
+    update = replace(update, charge=charge_of(policy, caller))
     return _with_waivers(update, request, caller) if request.waive else update
 
 

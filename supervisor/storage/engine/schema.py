@@ -27,7 +27,7 @@ from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement
 from supervisor.storage.engine.tables import meta, metadata, runs
 
-HEAD = "0006"  # revisions are numbered, so an older one sorts before a newer one
+HEAD = "0007"  # revisions are numbered, so an older one sorts before a newer one
 SECRET_BYTES = 32
 VERSION_TABLE = "schema_version"  # not Alembic's default: a Postgres database may be shared with other programs
 CREATE_LOCK = 5_370_710_477  # any unused number: two servers may start on the same new database

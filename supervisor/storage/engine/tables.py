@@ -203,6 +203,23 @@ tokens = Table(
     Column("expires_at", Double),  # None = never
     Column("last_used_at", Double),  # None = never; written once a minute at most
     Column("revoked_at", Double),  # None = valid
+    Column("usd_per_day_micro", BigInteger),  # None = no cap
+    Column("usd_per_run_micro", BigInteger),
+    Column("plans_only", SmallInteger, nullable=False, server_default=text("0")),  # 1: a run starts with a plan only
+)
+
+# What a token with a cap has let one generation of a run spend.
+allowances = Table(
+    "allowances",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("most_micro", BigInteger, nullable=False),  # the budget of the generation
+    Column("spent_micro", BigInteger),  # None = it may still spend
+    Column("closed_at", Double),  # no machine of it was billed after that; None = open
+    Index("allowances_token", "token", "closed_at"),
 )
 
 # Receivers of announcements, beside the log.

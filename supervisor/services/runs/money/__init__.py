@@ -1,0 +1,1 @@
+"""What the runs of a token may cost, and the plans with which it starts them."""
