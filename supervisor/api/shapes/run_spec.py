@@ -319,6 +319,7 @@ class RunSpec(Strict):
     shapes: Names = []
     spot: bool = True
     allow_on_demand: bool = False
+    optimize: Literal["cost", "deadline", "wait"] | None = None
     same_region: Literal["require", "advise"] = "advise"
     group: RunId | None = None
     max_parallel: MaxParallel | None = None

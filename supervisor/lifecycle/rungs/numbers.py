@@ -19,7 +19,7 @@ class Numbers:
     `slack_price`: what slack is worth when a run on on-demand decides whether it moves to spot: a move and the return
     take two changeovers of the slack, and this share of what the slack can save on the work that is left.
     `spot_life_s`: how long a spot machine lives, before anything was measured; it counts as one loss.
-    `same_price`: zones that cost up to this share more than the cheapest are not worth waiting."""
+    `same_price`: a zone that costs up to this share more than the cheapest is taken at once."""
 
     reserve_s: float
     idle_share: float
@@ -41,6 +41,6 @@ FROZEN = Numbers(
     # Half of the stretches in which the traces have spot are shorter, and of 1,442 preemptible machines of 2019 less
     # than a fifth; until a loss is seen the lower one is the safe one.
     spot_life_s=3_600.0,
-    # The zones of one continent differ by less, or by a tenth and more.
-    same_price=0.02,
+    # Zones differ by up to a third without a reason to wait for hours; four times the price is one.
+    same_price=0.5,
 )

@@ -197,6 +197,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         shapes=tuple(spec.get("shapes", ())),
         spot=spec.get("spot", True),
         allow_on_demand=spec.get("allow_on_demand", False),
+        optimize=spec.get("optimize", ""),
         results=tuple(_result(rule) for rule in spec.get("results", ())),
         expect_runtime_s=spec.get("expect_runtime_s"),
         expect_checkpoint_gb=spec.get("expect_checkpoint_gb"),
