@@ -22,6 +22,7 @@ from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, FOR_SPOT, Policy
 from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S
+from supervisor.lifecycle.rungs.numbers import FROZEN
 from supervisor.lifecycle.rungs.rule import Choice, Rung, Situation, choose, life_s, waits_for_cheaper
 from supervisor.wording.forecast import leaving_s
 from supervisor.wording.sessions import changeover_s, work_of
@@ -82,12 +83,17 @@ def rule_of(run: Run, offers: Iterable[Offer], world: World, now: float) -> Mark
     situation = _situation(run, list(offers), world, now)
     if situation is None:
         return None
-    with_spot, without_spot = choose(replace(situation, spot_is_up=True)), choose(situation)
+    with_spot, without_spot = choose(replace(situation, spot_is_up=True), FROZEN), choose(situation, FROZEN)
     if with_spot.rung is Rung.ON_DEMAND:
         return MarketRule(ON_DEMAND_FIRST, with_spot)
     if without_spot.rung is Rung.ON_DEMAND:
         return MarketRule(SPOT_FIRST, without_spot)
     return MarketRule(SPOT_ONLY, without_spot, situation.spot_usd_per_h)
+
+
+def reason_text(rule: MarketRule | None, *, spot: bool) -> str:
+    """Why a run requests on-demand, for the history; "" = it requests spot, or no rule was asked."""
+    return "" if rule is None or spot else rule.why
 
 
 def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situation | None:

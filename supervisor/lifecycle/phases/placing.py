@@ -49,6 +49,7 @@ from supervisor.lifecycle.living.overriding import (
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks
 from supervisor.lifecycle.offers.ladder import escalation_text, market_rule, pay_rule
+from supervisor.lifecycle.offers.market import reason_text
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.stopping import begin_stopping
@@ -300,11 +301,10 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     after = moved(placed, Status.LAUNCHING, now)
     market = "spot" if place.spot else "on-demand"
     rule = pay_rule(run, world, now)
-    market_why = market_rule(run, world, now)
     reasons = [
         escalation_text(run, now),
         "" if rule is None else rule.text,
-        "" if market_why is None or place.spot else market_why.why,
+        reason_text(market_rule(run, world, now), spot=place.spot),
     ]
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone

@@ -150,8 +150,7 @@ class SecretUnreadable(InvalidRequest):
 
 
 def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
-    """Why a run of this spec cannot start on this computer: a secret that cannot be read. None: every secret can be
-    read, or the machines are elsewhere and read their own secrets."""
+    """Why a run of this spec cannot start here: a secret that cannot be read. None: it can, or the machines read it."""
     secrets = spec.get("secrets")
     if not secrets:
         return None
