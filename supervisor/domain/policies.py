@@ -18,6 +18,9 @@ CUT_OFF_MIN_S = 3600.0
 MOST_SAVE_S = 3600.0  # a longer save waited for a store that was away
 SAVE_WAIT_S = 3.0  # after TERM: Transformers' JIT checkpoint waits so long before it saves (kill_wait)
 PAY_FOR_DEADLINE, PAY_ALWAYS = "deadline", "always"  # of a paid provider: when the deadline needs it, or as any other
+# What a run's choice between spot and on-demand is for: the least money that keeps the deadline, the earliest end, or
+# spot alone, whatever the deadline.
+FOR_COST, FOR_DEADLINE, FOR_SPOT = "cost", "deadline", "wait"
 STOP = "stop"  # of a metric, or of a resume that is ignored: the run ends
 
 
@@ -106,6 +109,7 @@ class Policy:
     shapes: tuple[str, ...] = ()  # in order of preference; empty = the provider's first shape
     spot: bool = True
     allow_on_demand: bool = False
+    optimize: str = ""  # cost | deadline | wait; "" = cost where a deadline and on-demand allow for it, else deadline
     results: tuple[ResultRule, ...] = ()
     expect_runtime_s: float | None = None
     expect_checkpoint_gb: float | None = None

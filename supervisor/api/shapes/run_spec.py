@@ -1,8 +1,7 @@
 """RunSpec: the spec of a run, every field with its type, bounds and default.
 
 Nothing that is accepted here may break a later response: no NUL, no NaN, no number beyond its bound, no unknown field.
-None means "not given": the default of the settings counts. Rules that need the settings or more than one part of the
-spec are checked in services/runs/policy.
+None means "not given": the default of the settings counts. Rules over several parts are in services/runs/policy.
 """
 
 from __future__ import annotations
@@ -319,6 +318,7 @@ class RunSpec(Strict):
     shapes: Names = []
     spot: bool = True
     allow_on_demand: bool = False
+    optimize: Literal["cost", "deadline", "wait"] | None = None
     same_region: Literal["require", "advise"] = "advise"
     group: RunId | None = None
     max_parallel: MaxParallel | None = None

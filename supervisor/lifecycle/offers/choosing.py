@@ -17,7 +17,7 @@ from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.gates.places import PASSING, failure_text, restore_s, stopping
-from supervisor.lifecycle.offers.ladder import ladder, pay_rule, request_key
+from supervisor.lifecycle.offers.ladder import ladder, market_rule, pay_rule, request_key
 from supervisor.lifecycle.offers.paying import is_spent, least_s
 from supervisor.lifecycle.offers.ranking import lane_of, ranking
 from supervisor.wording.sessions import used_up_text
@@ -70,11 +70,21 @@ def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
         return choice
     rule = pay_rule(run, world, now)
     if rule is None or rule.pays:
-        return choice
+        return _until_on_demand(run, choice, world, now)
     until = choice.until  # a cool-down may last longer than the deadline allows
     if rule.turns_at is not None and until is not None and choice.cause != Cause.QUOTA_HOURS:
         until = min(until, rule.turns_at)
     return replace(choice, until=until, held=rule.turns_at is not None, note=rule.text)
+
+
+def _until_on_demand(run: Run, choice: NoOffer, world: World, now: float) -> NoOffer:
+    """A run that waits for spot is placed again when the deadline needs on-demand."""
+    market = market_rule(run, world, now)
+    if market is None or not market.waits or choice.until is None or choice.stopped:
+        return choice
+    until = choice.until if market.until is None else min(choice.until, market.until)
+    detail = f"{choice.detail.rstrip('.')}; {market.why}"
+    return replace(choice, until=until, detail=detail, held=market.until is not None)
 
 
 def _choose_in_ladder(run: Run, world: World, now: float) -> Offer | NoOffer:

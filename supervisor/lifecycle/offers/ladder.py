@@ -2,7 +2,8 @@
 
 Other zones of the shape come first, then the next shape, then on-demand where it is allowed, then the next of the run's
 providers. A provider that takes money, after one that lends its machines for nothing, comes when the deadline needs it
-(`paying`). A policy may escalate: after some preemptions, or near the deadline, the run begins further down the ladder.
+(`paying`). With a deadline, on-demand comes when the deadline needs it (`market`), after the spot machines of every
+provider. A policy may escalate: after some preemptions, or near the deadline, the run begins further down the ladder.
 Only the times of its preemptions are stored. What follows from them is computed for each placement, so a run returns
 to its first choice when the preemptions lie far enough behind.
 """
@@ -13,8 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
-from supervisor.domain.policies import Policy
+from supervisor.domain.policies import FOR_COST, Policy
 from supervisor.domain.run import Run
+from supervisor.lifecycle.offers.market import MarketRule, goal_of, rule_of
 from supervisor.lifecycle.offers.paying import Ruling, ruling
 
 NEXT_SHAPE, ON_DEMAND, NEXT_PROVIDER = "next_shape", "on_demand", "next_provider"
@@ -23,7 +25,20 @@ PREEMPTIONS_KEPT = 32
 
 def ladder(run: Run, world: World, now: float) -> list[Offer]:
     """Every offer that this run may use, whatever the state of its zone."""
-    return [offer for name in _providers_now(run, world, now) for offer in _rungs(run, name, world, now)]
+    names, rule = _providers_now(run, world, now), market_rule(run, world, now)
+    if rule is None:
+        markets = _markets_of(run, now)
+        return [offer for name in names for offer in _rungs(run, name, world, markets, now)]
+    offers = [offer for spot in rule.markets for name in names for offer in _rungs(run, name, world, (spot,), now)]
+    return rule.worth_taking(offers)
+
+
+def market_rule(run: Run, world: World, now: float) -> MarketRule | None:
+    """None: no rule of costs holds on-demand machines back, or the policy itself asks for on-demand first."""
+    if _markets_of(run, now)[0] is False:
+        return None
+    offers = [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, (True, False), now)]
+    return rule_of(run, offers, world, now)
 
 
 def _providers_now(run: Run, world: World, now: float) -> tuple[str, ...]:
@@ -47,7 +62,8 @@ def request_key(run: Run) -> tuple[object, ...]:
     near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
     if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
         return (run.key,)
-    if len(run.providers) > 1 and policy.limits.deadline is not None:  # its own work decides whether it pays
+    decides = len(run.providers) > 1 or goal_of(policy) == FOR_COST  # its own work decides whether it pays
+    if decides and policy.limits.deadline is not None:
         return (run.key,)
     place = None if run.kept is None else run.kept[1].placement  # such a run requests nothing else
     return (
@@ -57,12 +73,13 @@ def request_key(run: Run) -> tuple[object, ...]:
         policy.shapes,
         policy.spot,
         policy.allow_on_demand,
+        policy.optimize,
         run.refusals,
         place,
     )
 
 
-def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:
+def _rungs(run: Run, provider: str, world: World, markets: tuple[bool, ...], now: float) -> list[Offer]:
     """The offers of one provider. It may prefer other zones for each kind of machine; the run's own order of zones
     comes before that."""
     zones, shapes = bounds(run.policy, provider, world.offers)
@@ -70,7 +87,7 @@ def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:
     for offer in world.offers.get(provider, ()):
         by_kind.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
     rungs = []
-    for spot in _markets_of(run, now):
+    for spot in markets:
         for shape in _shapes_of(run, shapes, now):
             by_zone = by_kind.get((spot, shape), {})
             rungs += [by_zone[zone] for zone in zones or by_zone if zone in by_zone]

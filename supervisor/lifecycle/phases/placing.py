@@ -48,7 +48,8 @@ from supervisor.lifecycle.living.overriding import (
     with_marker,
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks
-from supervisor.lifecycle.offers.ladder import escalation_text, pay_rule
+from supervisor.lifecycle.offers.ladder import escalation_text, market_rule, pay_rule
+from supervisor.lifecycle.offers.market import reason_text
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.stopping import begin_stopping
@@ -300,7 +301,11 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     after = moved(placed, Status.LAUNCHING, now)
     market = "spot" if place.spot else "on-demand"
     rule = pay_rule(run, world, now)
-    reasons = [escalation_text(run, now), "" if rule is None else rule.text]
+    reasons = [
+        escalation_text(run, now),
+        "" if rule is None else rule.text,
+        reason_text(market_rule(run, world, now), spot=place.spot),
+    ]
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
     what = f"Requesting {place.shape} {market}" if try_.on is None else f"Starting the kept machine {try_.machine_name}"

@@ -150,8 +150,7 @@ class SecretUnreadable(InvalidRequest):
 
 
 def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
-    """Why a run of this spec cannot start on this computer: a secret that cannot be read. None: every secret can be
-    read, or the machines are elsewhere and read their own secrets."""
+    """Why a run of this spec cannot start here: a secret that cannot be read. None: it can, or the machines read it."""
     secrets = spec.get("secrets")
     if not secrets:
         return None
@@ -197,6 +196,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         shapes=tuple(spec.get("shapes", ())),
         spot=spec.get("spot", True),
         allow_on_demand=spec.get("allow_on_demand", False),
+        optimize=spec.get("optimize", ""),
         results=tuple(_result(rule) for rule in spec.get("results", ())),
         expect_runtime_s=spec.get("expect_runtime_s"),
         expect_checkpoint_gb=spec.get("expect_checkpoint_gb"),

@@ -1,0 +1,127 @@
+"""Spot, on-demand or waiting, for one run: what the rule of rungs needs is put together here, and asked for.
+
+With a deadline and with on-demand allowed, the goal of a run is the least money that keeps the deadline
+(`optimize: cost`, which is also what an empty `optimize` means then). On-demand machines are then no part of its ladder
+until the rule says so; its sentence is in the run's status, and the run is placed again at the moment that it names.
+`optimize: deadline` asks for the earliest end: on-demand wherever spot cannot be had. `optimize: wait` is spot alone.
+
+While nothing tells how much work is left, nobody can say what the deadline needs. On-demand then follows spot at once.
+
+Whether spot can be had is not known before it was requested. So the rule is asked twice. If it took on-demand although
+spot is up, on-demand comes first; if it took on-demand where spot is not up, on-demand comes after spot; else spot is
+the only market.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from supervisor.domain.machines import Offer
+from supervisor.domain.observation import World
+from supervisor.domain.policies import FOR_COST, FOR_SPOT, Policy
+from supervisor.domain.run import Run
+from supervisor.lifecycle.offers.paying import CHANGEOVER_S
+from supervisor.lifecycle.rungs.numbers import FROZEN
+from supervisor.lifecycle.rungs.rule import Choice, Rung, Situation, choose, life_s, waits_for_cheaper
+from supervisor.wording.forecast import leaving_s
+from supervisor.wording.sessions import changeover_s, work_of
+
+SPOT_ONLY, SPOT_FIRST, ON_DEMAND_FIRST = (True,), (True, False), (False, True)
+
+
+@dataclass(frozen=True, slots=True)
+class MarketRule:
+    """`markets`: spot (True) and on-demand (False) in the order in which they are tried. `choice` None: the spec itself
+    says to wait for spot."""
+
+    markets: tuple[bool, ...]
+    choice: Choice | None
+    cheapest_usd_per_h: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.markets == SPOT_ONLY
+
+    @property
+    def until(self) -> float | None:
+        """When the deadline needs on-demand, if no spot machine is obtained until then; None = never."""
+        return self.choice.until if self.waits and self.choice is not None else None
+
+    @property
+    def why(self) -> str:
+        """One clause with the figures."""
+        return "it waits for spot, as its spec says" if self.choice is None else self.choice.why
+
+    def worth_taking(self, offers: list[Offer]) -> list[Offer]:
+        """Without the spot offers of zones that cost far more than the cheapest, while waiting for that one is
+        cheaper."""
+        if not self.waits or self.choice is None or self.cheapest_usd_per_h is None:
+            return offers
+        situation, cheapest = self.choice.situation, self.cheapest_usd_per_h
+        return [
+            offer
+            for offer in offers
+            if not waits_for_cheaper(replace(situation, spot_usd_per_h=offer.price_usd_per_h), cheapest)
+        ]
+
+
+def goal_of(policy: Policy) -> str:
+    """cost, deadline or wait; "" = the spec does not say, and there is nothing to choose between."""
+    if policy.optimize or not policy.spot:
+        return policy.optimize
+    return FOR_COST if policy.allow_on_demand and policy.limits.deadline is not None else ""
+
+
+def rule_of(run: Run, offers: Iterable[Offer], world: World, now: float) -> MarketRule | None:
+    """None: nothing is held back. `offers`: all that the run may use."""
+    policy, goal = run.policy, goal_of(run.policy)
+    if goal == FOR_SPOT:
+        return MarketRule(SPOT_ONLY, None)
+    if goal != FOR_COST or not policy.allow_on_demand or policy.limits.deadline is None:
+        return None
+    situation = _situation(run, list(offers), world, now)
+    if situation is None:
+        return None
+    with_spot, without_spot = choose(replace(situation, spot_is_up=True), FROZEN), choose(situation, FROZEN)
+    if with_spot.rung is Rung.ON_DEMAND:
+        return MarketRule(ON_DEMAND_FIRST, with_spot)
+    if without_spot.rung is Rung.ON_DEMAND:
+        return MarketRule(SPOT_FIRST, without_spot)
+    return MarketRule(SPOT_ONLY, without_spot, situation.spot_usd_per_h)
+
+
+def reason_text(rule: MarketRule | None, *, spot: bool) -> str:
+    """Why a run requests on-demand, for the history; "" = it requests spot, or no rule was asked."""
+    return "" if rule is None or spot else rule.why
+
+
+def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situation | None:
+    """Of a run without a machine, where spot cannot be had. None = nobody knows how much work is left, or there are not
+    both kinds of machines."""
+    if run.policy.limits.deadline is None or len({offer.placement.spot for offer in offers}) < 2:
+        return None
+    providers = {offer.placement.provider for offer in offers}
+    works_s = [work_of(run, provider, now).left_s for provider in providers]
+    known_s = [left_s for left_s in works_s if left_s is not None]
+    if not known_s:
+        return None
+    starts_s = [changeover_s(run, provider) or 0.0 for provider in providers]
+    repeated_s = run.policy.expect_checkpoint_every_s or 0.0
+    return Situation(
+        now=now,
+        left_s=max(known_s),
+        deadline=run.policy.limits.deadline - world.wall_ahead_s - leaving_s(run),
+        changeover_s=max(CHANGEOVER_S, *starts_s) + repeated_s,
+        tick_s=world.knobs.poll_interval_s,
+        held=None,
+        spot_is_up=False,
+        spot_usd_per_h=_least(offers, spot=True),
+        on_demand_usd_per_h=_least(offers, spot=False),
+        spot_life_s=life_s(run.training_s, run.counters.preemptions),
+    )
+
+
+def _least(offers: Iterable[Offer], *, spot: bool) -> float | None:
+    prices = [offer.price_usd_per_h for offer in offers if offer.placement.spot is spot]
+    return min((price for price in prices if price is not None), default=None)
