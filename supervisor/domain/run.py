@@ -159,6 +159,17 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True)
+class Yielding:
+    """The last order to give its machine to a run of a higher priority (lifecycle/living/yielding). `launch_id` "" =
+    there was none. `to`: the key of that run. `at`: of the order."""
+
+    launch_id: str = ""
+    to: int = 0
+    at: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     digest: str = ""  # what the run's machines run, as name@sha256:...; "" = no image, or it cannot be pinned
     pinned_for: str = ""  # the image (and the attempt, where the tag is followed) that the digest was resolved for
@@ -224,6 +235,7 @@ class Run:
     written_off: WriteOff | None = None
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
     moving: Moving = Moving()
+    yielding: Yielding = Yielding()
     drills: Drills = Drills()  # noqa: RUF009 - frozen
     chain: Chain = Chain()  # noqa: RUF009
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
@@ -294,6 +306,12 @@ class Run:
         """It has a machine, requests one, or one of its machines is not known gone. A kept one takes no place."""
         leaving = any(item.kept is None for item in self.retiring)
         return self.open_try is not None or self.live_attempt is not None or leaving
+
+    @property
+    def yields(self) -> bool:
+        """Its live attempt saves and leaves, for a run of a higher priority."""
+        live = self.live_attempt
+        return self.yielding.launch_id != "" and live is not None and live.launch_id == self.yielding.launch_id
 
     @property
     def kept(self) -> tuple[Retiring, Kept] | None:

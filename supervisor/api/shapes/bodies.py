@@ -17,8 +17,10 @@ from supervisor.api.shapes.run_spec import (
     LabelValue,
     LimitsSpec,
     MaxParallel,
+    MinRun,
     Name,
     Names,
+    Priority,
     RunSpec,
     Seconds,
     SecondsOrZero,
@@ -111,13 +113,16 @@ class ResumeBody(Strict):
 class ChangeBody(Strict):
     """A JSON merge patch (RFC 7396). A field that is left out stays as it is; null removes a label, and resets a limit
     or another field to its default. `zones`: of later attempts, in this order; [] = all. `max_parallel`: of the run's
-    group, whose smallest value counts. `after`: [] = the run waits for no other run."""
+    group, whose smallest value counts. `after`: [] = the run waits for no other run. `priority` counts from the next
+    tick on."""
 
     labels: Annotated[dict[LabelKey, LabelValue | None], Field(max_length=128)] | None = None
     limits: LimitsSpec | None = None
     zones: Names | None = None
     max_parallel: MaxParallel | None = None
     after: After | None = None
+    priority: Priority | None = None
+    min_run_s: MinRun | None = None
 
     def as_patch(self) -> dict[str, Any]:
         """The fields of the request, as plain JSON values."""

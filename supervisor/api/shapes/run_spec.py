@@ -120,6 +120,17 @@ MaxParallel = Annotated[
     Field(ge=1, le=1_000_000, description="runs of the group with a machine at once; its smallest value counts"),
     WHOLE,
 ]
+Priority = Annotated[
+    int,
+    Field(ge=-100, le=100, description="of the runs that wait for a machine, the highest priority gets the next one"),
+    WHOLE,
+]
+MinRun = Annotated[
+    FiniteFloat,
+    Field(
+        ge=0, le=TEN_YEARS_S, description="so long an attempt trains before it yields its machine to a higher priority"
+    ),
+]
 After = Annotated[
     list[RunId],
     Field(max_length=256, description="it starts when each of these runs is completed", json_schema_extra=ONCE),
@@ -323,6 +334,8 @@ class RunSpec(Strict):
     group: RunId | None = None
     max_parallel: MaxParallel | None = None
     after: After = []
+    priority: Priority = 0
+    min_run_s: MinRun | None = None
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     stage: Annotated[list[StageFile], Field(max_length=64), AfterValidator(_apart)] = []

@@ -222,6 +222,8 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         group=spec.get("group", ""),
         max_parallel=spec.get("max_parallel"),
         after=tuple(spec.get("after", ())),
+        priority=spec.get("priority", 0),
+        min_run_s=spec.get("min_run_s", policies.MIN_RUN_S),
         on_resume_ignored=spec.get("on_resume_ignored", policies.STOP),
         on_slow=spec.get("on_slow", "off"),
         keep=_keep_rule(spec),

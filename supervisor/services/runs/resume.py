@@ -32,7 +32,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
-from supervisor.domain.run import Moving, Run, unneeded
+from supervisor.domain.run import Moving, Run, Yielding, unneeded
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
@@ -240,6 +240,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
         moving=Moving(),
+        yielding=Yielding(),
         chain=Chain() if from_nothing else run.chain,
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,
