@@ -133,7 +133,7 @@ CAUSES: tuple[CauseRule, ...] = (
         (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
     ),
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
-    CauseRule((C.YIELDED,), Kind.FREE, False, False, False, "wait behind the run with the higher priority, then recover"),
+    CauseRule((C.YIELDED,), Kind.FREE, False, False, False, "recover, behind the run with the higher priority"),
     CauseRule((C.LAUNCH_REJECTED,), Kind.PAID, True, True, False, BACKOFF, DELIVERED_AGAIN),
     CauseRule((C.LAUNCH_REJECTED,), Kind.FINAL, False, False, False, "failed", MACHINE_WAS_THERE),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),

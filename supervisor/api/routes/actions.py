@@ -283,7 +283,8 @@ async def _body(request: Request) -> ChangeBody:
             raise
         raise InvalidRequest(
             f"{', '.join(fixed)}: the training does not change under a run; labels, limits, zones, max_parallel, "
-            "after, priority and min_run_s do. Nothing was changed. Stop the run and resume it with the other spec and replace_spec.",
+            "after, priority and min_run_s do. Nothing was changed. Stop the run and resume it with the other spec and "
+            "replace_spec.",
             {"fields": fixed},
             [(f"#/{name}", "needs a resume with replace_spec") for name in fixed],
         ) from None

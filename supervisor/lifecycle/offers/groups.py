@@ -2,10 +2,10 @@
 
 A group is the runs of one owner with the same `group`. Its limit is the smallest `max_parallel` of its live runs. A run
 takes a slot with its first request for a machine and keeps it, through preemptions, until it has ended and its machine
-is gone; a request without a machine in the end gives the slot back. Free slots go to the runs of the highest priority, of
-these to the ones that were submitted first. Runs that find no capacity let later ones pass that do; of these as many as there are free slots wait for the
-platform, and the others wait for the group. A run that waits for the answer of a person keeps no slot. So ten thousand
-waiting runs request nothing, and cost one pass over them.
+is gone; a request without a machine in the end gives the slot back. Free slots go to the runs of the highest priority,
+of these to the ones that were submitted first. Runs that find no capacity let later ones pass that do; of these as many
+as there are free slots wait for the platform, and the others wait for the group. A run that waits for the answer of a
+person keeps no slot. So ten thousand waiting runs request nothing, and cost one pass over them.
 
 A run with `after` starts when each of these runs is completed. A partial one lacks what was promised, so it does not
 count. If one of them has ended otherwise, the run waits for a person: a resume of that one lets it go on.

@@ -1,13 +1,14 @@
 """Whose turn it is: the order of the runs that wait for a machine, and the limits of the settings.
 
 The order is by priority, the highest first; then by fair share, so the owner with the fewest machines comes first, and
-of equal ones the owner whose last request lies longest ago; then by age. An owner's runs never overtake each other
-inside one priority. So no run starves behind its equals: each machine that another owner gets counts against that owner.
+of equal ones the owner whose last request lies longest ago; then by age. Runs of one owner and one priority never
+overtake each other. So no run starves behind its equals: each machine that another owner gets counts against that
+owner.
 
-The limits are `max_parallel_runs` and `max_parallel_per_owner`: runs with a machine at once. A run counts from its first
-request until its machine is gone. A run that waits counts nothing, so a run without an offer blocks nobody. Between two
-machines a run keeps its place as long as the old machine is not gone, but not before a run of a higher priority. A lower
-limit ends nothing.
+The limits are `max_parallel_runs` and `max_parallel_per_owner`: runs with a machine at once. A run counts from its
+first request until its machine is gone. A run that waits counts nothing, so a run without an offer blocks nobody.
+Between two machines a run keeps its place as long as the old machine is not gone, but not before a run of a higher
+priority. A lower limit ends nothing.
 
 All of this is computed once in a tick, over the runs that wait; a full limit costs no sort and no look at an offer.
 """
