@@ -12,7 +12,7 @@ from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Attempt, Chain, Drills, Kept, Pulse, Retiring, Try, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
-from supervisor.domain.machines import Away
+from supervisor.domain.machines import Away, Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.status import TERMINAL, Status
 
@@ -160,13 +160,16 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Yielding:
-    """The last order to give its machine to a run of a higher priority (lifecycle/living/yielding). `launch_id` "" =
-    there was none. `to`: the key of that run. `at`: of the order."""
+    """The last order to give its machine to a run of a higher priority (lifecycle/phases/yielding). `launch_id` "" =
+    there was none. `to`: the key of that run. `at`: of the order. `gone_at`: its machine, at `place`, is known gone since
+    then; None = not yet."""
 
     launch_id: str = ""
     to: int = 0
     at: float = 0.0
     why: str = ""
+    place: Placement | None = None
+    gone_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision, only_pulse_moved
 from supervisor.lifecycle.offers.groups import awaited, with_groups
 from supervisor.lifecycle.offers.lessons import merged
+from supervisor.lifecycle.offers.making_room import with_room
 from supervisor.lifecycle.offers.queueing import with_queue
 from supervisor.lifecycle.offers.turns import with_limits
 from supervisor.lifecycle.phases.placing import paced
@@ -133,6 +134,7 @@ class Tick:
             world = with_host_users(world, on_meters, snapshot.machines(world.meters), self._holds)
             members = [self.runs[key] for key in self._linked]
             world = with_groups(world, members, snapshot.capacities(), now)
+            world = with_room(world, self.runs.values(), snapshot.capacities(), now)
             world = with_limits(world, self.runs.values(), snapshot.capacities(), now)
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
             decisions = self._decide(todo, observations, replace(world, choices={}), markers, times)

@@ -79,7 +79,7 @@ _AT_CAP = "The session in {zone} ended at its cap after {ran}"
 # Causes whose phrase is complete: the events have more from the platform.
 _COMPLETE = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
 # Ends that nobody investigates: the command did not cause them.
-_UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired"})
+_UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired", "yielded"})
 _SECONDS = re.compile(r"\.\d+(?=Z$)")  # the microseconds of a beat's time tell a reader nothing
 # (label, fact), in the order of a methods section; no label: a second line of the row before.
 FACTS = (

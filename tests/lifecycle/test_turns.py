@@ -103,7 +103,7 @@ def test_the_sentence_says_the_limit_and_what_ends_the_wait() -> None:
     assert next_action(run, house.now).what == "wait for a machine of another run"
     house.of_owner, house.most = 0, 1
     house.tick()
-    assert house.runs[3].detail == "2 of 1 machine are in use"
+    assert house.runs[3].detail == "2 of 1 machine is in use"
 
 
 def test_a_wait_for_a_limit_counts_to_no_limit_of_waiting_and_is_written_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause, CauseRule, rule_for
 from supervisor.domain.observation import World
+from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker
 from supervisor.lifecycle.phases.teardown import with_host_users
 from supervisor.lifecycle.sweeping import SweepPlan
@@ -95,6 +96,14 @@ def forgotten_after_a_refusal(run: object, *_: object) -> tuple[object, tuple[()
     return run, ()
 
 
+def nobody_yields(world: World, *_: object) -> World:
+    return world
+
+
+def every_one_may_yield(run: Run, *_: object) -> bool:
+    return run.live_attempt is not None
+
+
 def a_closing_host_takes_runs(world: World, *others: object) -> World:
     return replace(with_host_users(world, *others), unread=world.unread)  # type: ignore[arg-type]
 
@@ -133,6 +142,14 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),
         ("groups/after-a-chain", "supervisor.lifecycle.offers.groups._after_others", no_second_signal),
         ("groups/another-limit", "supervisor.lifecycle.offers.groups.limit_of", lambda group: 3),
+        ("queue/yields-at-a-limit", "supervisor.reconciler.tick.with_room", nobody_yields),
+        ("queue/yields-at-a-limit", "supervisor.lifecycle.phases.running.go_on_yielding", no_second_signal),
+        ("queue/yields-for-a-quota", "supervisor.lifecycle.offers.making_room._freed", lambda *_: {}),
+        ("queue/yields-for-a-quota", "supervisor.lifecycle.offers.making_room._helps", lambda *_: True),
+        ("queue/yields-on-a-full-computer", "supervisor.lifecycle.offers.making_room._by_loss", lambda room: -room.run.key),
+        ("queue/yields-on-a-full-computer", "supervisor.lifecycle.offers.making_room._serves", nothing_waits),
+        ("queue/does-not-yield", "supervisor.lifecycle.offers.making_room.may_yield", every_one_may_yield),
+        ("queue/owners-share", "supervisor.reconciler.tick.with_limits", nobody_yields),
         ("rules/running-drilled", "supervisor.lifecycle.decide._without_order", lambda decision, now: decision),
         ("keep/same-machine", "supervisor.lifecycle.ending.ending.with_kept", never_kept),
         ("keep/stock-out-then-new", "supervisor.lifecycle.phases.placing.before_start", no_second_signal),

@@ -88,9 +88,9 @@ class Places:
     def why_none(self, owner: str) -> str:
         """Why no further run of this owner may have a machine; "" = it may."""
         if 0 < self.most_of_owner <= self.machines[owner]:
-            return f"{_in_use(self.machines[owner], self.most_of_owner)} of {owner} are in use"
+            return _in_use(self.machines[owner], self.most_of_owner, f" of {owner}")
         if self.is_full:
-            return f"{_in_use(self.total, self.most)} are in use"
+            return _in_use(self.total, self.most)
         return ""
 
     @property
@@ -98,13 +98,13 @@ class Places:
         """By the limit of all runs."""
         return 0 < self.most <= self.total
 
-    def take(self, owner: str) -> None:
-        self.machines[owner] += 1
-        self.total += 1
+    def take(self, owner: str, count: int = 1) -> None:
+        self.machines[owner] += count
+        self.total += count
 
 
-def _in_use(used: int, most: int) -> str:
-    return f"{used} of {plural(most, 'machine')}"
+def _in_use(used: int, most: int, whose: str = "") -> str:
+    return f"{used} of {plural(most, 'machine')}{whose} {'is' if most == 1 else 'are'} in use"
 
 
 def has_limits(world: World) -> bool:
@@ -116,7 +116,7 @@ def with_limits(world: World, runs: Collection[Run], capacities: Mapping[str, Ca
     unsettled runs of the cell. `capacities`: as for `with_queue`. `with_groups` comes first."""
     if not has_limits(world):
         return world
-    seen = replace(world, capacities=capacities, no_turn={}, choices={})
+    seen = replace(world, capacities=capacities, no_turn={}, may_launch={}, choices={})
     places = places_of(world, runs)
     waiting = [run for run in runs if wants_place(run) and run.key not in world.without_offer]
     waiting = [run for run in waiting if own_wait(run, seen) is None]

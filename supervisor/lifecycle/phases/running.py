@@ -24,6 +24,7 @@ from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_re
 from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
 from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit, stop_for_metric
+from supervisor.lifecycle.phases.yielding import begin_yielding, go_on_yielding
 
 
 def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -52,12 +53,21 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 
 def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: float) -> Decision:
-    lost = machines.lost(run, obs, world, now) or _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
+    yielding = go_on_yielding(run, obs, world, now)
+    if yielding is not None and yielding.run.live_attempt is None:
+        return yielding
+    lost = machines.lost(run, obs, world, now)
+    if lost is None and yielding is not None:
+        return yielding
+    lost = lost or _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
     if lost is not None:
         return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
     stopping = stop_for_limit(run, world, now)
     if stopping is not None:
         return stopping
+    yielding = begin_yielding(run, beat, obs, world, now)
+    if yielding is not None:
+        return yielding
     run, events, why = follow_slow(run, beat if _is_up(obs, world) else None, world, now)
     if why:
         end = End(
@@ -90,7 +100,7 @@ def _end_of_command(
     if diverged is not None:
         return diverged
     end = end_in(run, beat, obs, world, before)
-    if end is None:
+    if end is None or run.yields:  # an agent that leaves for another run reports no failure
         return None
     return end_attempt(run, replace(end, stopped_at=machines.stopped_at(obs, now)), world, now)
 
