@@ -161,7 +161,7 @@ class Moving:
 @dataclass(frozen=True, slots=True)
 class Yielding:
     """The last order to give its machine to a run of a higher priority (lifecycle/phases/yielding). `launch_id` "" =
-    there was none. `to`: the key of that run. `at`: of the order. `gone_at`: its machine, at `place`, is known gone since
+    there was none. `to`: the key of that run. `at`: of the order. `gone_at`: its machine, at `place`, is gone since
     then; None = not yet."""
 
     launch_id: str = ""

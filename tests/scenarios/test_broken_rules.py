@@ -11,7 +11,6 @@ import pytest
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause, CauseRule, rule_for
 from supervisor.domain.observation import World
-from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker
 from supervisor.lifecycle.phases.teardown import with_host_users
 from supervisor.lifecycle.sweeping import SweepPlan
@@ -100,8 +99,8 @@ def nobody_yields(world: World, *_: object) -> World:
     return world
 
 
-def every_one_may_yield(run: Run, *_: object) -> bool:
-    return run.live_attempt is not None
+def the_youngest_first(room: Any) -> int:
+    return 0 if room.run is None else -room.run.key
 
 
 def a_closing_host_takes_runs(world: World, *others: object) -> World:
@@ -146,9 +145,8 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("queue/yields-at-a-limit", "supervisor.lifecycle.phases.running.go_on_yielding", no_second_signal),
         ("queue/yields-for-a-quota", "supervisor.lifecycle.offers.making_room._freed", lambda *_: {}),
         ("queue/yields-for-a-quota", "supervisor.lifecycle.offers.making_room._helps", lambda *_: True),
-        ("queue/yields-on-a-full-computer", "supervisor.lifecycle.offers.making_room._by_loss", lambda room: -room.run.key),
-        ("queue/yields-on-a-full-computer", "supervisor.lifecycle.offers.making_room._serves", nothing_waits),
-        ("queue/does-not-yield", "supervisor.lifecycle.offers.making_room.may_yield", every_one_may_yield),
+        ("queue/yields-on-a-full-computer", "supervisor.lifecycle.offers.making_room._by_loss", the_youngest_first),
+        ("queue/does-not-yield", "supervisor.lifecycle.offers.making_room.training_s", lambda *_: 1e9),
         ("queue/owners-share", "supervisor.reconciler.tick.with_limits", nobody_yields),
         ("rules/running-drilled", "supervisor.lifecycle.decide._without_order", lambda decision, now: decision),
         ("keep/same-machine", "supervisor.lifecycle.ending.ending.with_kept", never_kept),

@@ -154,7 +154,7 @@ def _by_loss(room: _Room) -> tuple[int, int, float]:
 
 def _room_for(run: Run, rooms: Iterable[_Room], places: Places, world: World, now: float) -> _Room | None:
     """The first room with which this run could request a machine. Rooms that free the same are looked at once."""
-    if run.cause != Cause.MACHINE_LIMIT and isinstance(choose(run, world, now), Offer):
+    if not places.why_none(run.owner) and isinstance(choose(run, world, now), Offer):
         return None  # it needs nobody: its own turn gives it a machine
     useless = set[tuple[str, OfferKey]]()
     for room in rooms:
