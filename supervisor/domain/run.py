@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.domain.attempt import Attempt, Chain, Drills, Kept, Pulse, Retiring, Try, billed_h
+from supervisor.domain.attempt import Attempt, Chain, Drills, Kept, Moving, Pulse, Retiring, Try, Yielding, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
-from supervisor.domain.machines import Away, Placement
+from supervisor.domain.machines import Away
 from supervisor.domain.policies import Policy
 from supervisor.domain.status import TERMINAL, Status
 
@@ -149,30 +149,6 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
-    """Of `on_slow: move` (lifecycle/living/moving). `after_step`: it moves at its first checkpoint after this step;
-    None = no plan. `moved_at`: its last move in this generation; `pace`: its steps a second until then."""
-
-    after_step: int | None = None
-    moved_at: float | None = None
-    pace: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Yielding:
-    """The last order to give its machine to a run of a higher priority (lifecycle/phases/yielding). `launch_id` "" =
-    there was none. `to`: the key of that run. `at`: of the order. `gone_at`: its machine, at `place`, is gone since
-    then; None = not yet."""
-
-    launch_id: str = ""
-    to: int = 0
-    at: float = 0.0
-    why: str = ""
-    place: Placement | None = None
-    gone_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Image:
     digest: str = ""  # what the run's machines run, as name@sha256:...; "" = no image, or it cannot be pinned
     pinned_for: str = ""  # the image (and the attempt, where the tag is followed) that the digest was resolved for
@@ -237,8 +213,8 @@ class Run:
     smoke: SmokeRun | None = None  # of the submit of this generation; None = none was run
     written_off: WriteOff | None = None
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
-    moving: Moving = Moving()
-    yielding: Yielding = Yielding()
+    moving: Moving = Moving()  # noqa: RUF009
+    yielding: Yielding = Yielding()  # noqa: RUF009
     drills: Drills = Drills()  # noqa: RUF009 - frozen
     chain: Chain = Chain()  # noqa: RUF009
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from supervisor.contract.heartbeat import CHECKPOINT, Exit
 from supervisor.domain.actions import AskAgentToStop, Release
-from supervisor.domain.attempt import Drills, Retiring
+from supervisor.domain.attempt import Drills, Retiring, Yielding
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Capacity, How, Meter, Offer, Placement, Quota, ZoneRecord, offer_key
 from supervisor.domain.observation import MACHINES, Absent, Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import KeepRule, Knobs, Policy
-from supervisor.domain.run import Run, StopRequest, Yielding
+from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.offers.making_room import PAUSE_S, with_room

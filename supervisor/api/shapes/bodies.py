@@ -17,7 +17,6 @@ from supervisor.api.shapes.run_spec import (
     LabelValue,
     LimitsSpec,
     MaxParallel,
-    MinRun,
     Name,
     Names,
     Priority,
@@ -122,7 +121,7 @@ class ChangeBody(Strict):
     max_parallel: MaxParallel | None = None
     after: After | None = None
     priority: Priority | None = None
-    min_run_s: MinRun | None = None
+    min_run_s: SecondsOrZero | None = None
 
     def as_patch(self) -> dict[str, Any]:
         """The fields of the request, as plain JSON values."""

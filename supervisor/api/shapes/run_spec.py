@@ -115,22 +115,9 @@ LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-
 LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=255)]
 ONCE = {"uniqueItems": True}  # what `unique` checks, as JSON schema
 Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
-MaxParallel = Annotated[
-    int,
-    Field(ge=1, le=1_000_000, description="runs of the group with a machine at once; its smallest value counts"),
-    WHOLE,
-]
-Priority = Annotated[
-    int,
-    Field(ge=-100, le=100, description="of the runs that wait for a machine, the highest priority gets the next one"),
-    WHOLE,
-]
-MinRun = Annotated[
-    FiniteFloat,
-    Field(
-        ge=0, le=TEN_YEARS_S, description="so long an attempt trains before it yields its machine to a higher priority"
-    ),
-]
+_PARALLEL = "runs of the group with a machine at once; its smallest value counts"
+MaxParallel = Annotated[int, Field(ge=1, le=1_000_000, description=_PARALLEL), WHOLE]
+Priority = Annotated[int, Field(ge=-100, le=100, description="the highest gets the next free machine"), WHOLE]
 After = Annotated[
     list[RunId],
     Field(max_length=256, description="it starts when each of these runs is completed", json_schema_extra=ONCE),
@@ -335,7 +322,7 @@ class RunSpec(Strict):
     max_parallel: MaxParallel | None = None
     after: After = []
     priority: Priority = 0
-    min_run_s: MinRun | None = None
+    min_run_s: SecondsOrZero | None = None
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     stage: Annotated[list[StageFile], Field(max_length=64), AfterValidator(_apart)] = []
