@@ -121,6 +121,30 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """Of `on_slow: move` (lifecycle/living/moving). `after_step`: it moves at its first checkpoint after this step;
+    None = no plan. `moved_at`: its last move in this generation; `pace`: its steps a second until then."""
+
+    after_step: int | None = None
+    moved_at: float | None = None
+    pace: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Yielding:
+    """The last order to give its machine to a run of a higher priority (lifecycle/phases/running). `launch_id` "" =
+    there was none. `to`: the key of that run. `at`: of the order. `gone_at`: its machine, at `place`, is gone since
+    then; None = not yet."""
+
+    launch_id: str = ""
+    to: int = 0
+    at: float = 0.0
+    why: str = ""
+    place: Placement | None = None
+    gone_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Pulse:
     """The state of the current launch by its beats; the only state that changes without an event."""
 

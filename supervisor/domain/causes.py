@@ -23,12 +23,14 @@ class Cause(StrEnum):
     MACHINE_DELETED = "machine_deleted"
     SUPERSEDED = "superseded"
     CUT_OFF = "cut_off"
+    YIELDED = "yielded"
     NO_CAPACITY = "no_capacity"
     QUOTA = "quota"
     QUOTA_HOURS = "quota_hours"
     LAUNCH_REJECTED = "launch_rejected"
     QUEUED = "queued"
     GROUP_LIMIT = "group_limit"
+    MACHINE_LIMIT = "machine_limit"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency_failed"
     ORPHANED = "orphaned"
@@ -96,7 +98,8 @@ NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.DEPENDENCY_FA
 # Causes of a wait for our own runs and machines, or for a known time: nothing is requested, and no limit of waiting
 # counts.
 OWN_WAITS = frozenset({
-    Cause.QUEUED, Cause.GROUP_LIMIT, Cause.DEPENDENCY, Cause.DEPENDENCY_FAILED, Cause.QUOTA_HOURS,
+    Cause.QUEUED, Cause.GROUP_LIMIT, Cause.MACHINE_LIMIT, Cause.DEPENDENCY, Cause.DEPENDENCY_FAILED,
+    Cause.QUOTA_HOURS,
 })  # fmt: skip
 
 C = Cause
@@ -130,12 +133,14 @@ CAUSES: tuple[CauseRule, ...] = (
         (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
     ),
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
+    CauseRule((C.YIELDED,), Kind.FREE, False, False, False, "recover, behind the run with the higher priority"),
     CauseRule((C.LAUNCH_REJECTED,), Kind.PAID, True, True, False, BACKOFF, DELIVERED_AGAIN),
     CauseRule((C.LAUNCH_REJECTED,), Kind.FINAL, False, False, False, "failed", MACHINE_WAS_THERE),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
     CauseRule((C.QUOTA_HOURS,), Kind.PACED, False, False, False, "wait until the hours of the platform begin anew"),
     CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait until one of our own machines is gone"),
     CauseRule((C.GROUP_LIMIT,), Kind.PACED, False, False, False, "wait until a run of the group has ended"),
+    CauseRule((C.MACHINE_LIMIT,), Kind.PACED, False, False, False, "wait until a machine of another run is gone"),
     CauseRule((C.DEPENDENCY,), Kind.PACED, False, False, False, "wait until the runs before it are completed"),
     CauseRule((C.DEPENDENCY_FAILED,), Kind.PACED, False, False, False, "wait until a person resumes the run before it"),
     CauseRule((C.GPU_UNAVAILABLE,), Kind.FREE, False, False, True, "recover at once on another machine", OTHER_DRIVER),

@@ -56,6 +56,7 @@ class EventKind(StrEnum):
     REPAIRED = "repaired"  # files of the run's `scratch` were removed, because the disk was full
     RESUME_IGNORED = "resume_ignored"  # the command started over beside the checkpoint that was restored for it
     FINDING = "finding"  # something about a training that goes on, which the run's spec watches
+    YIELDING = "yielding"  # it gives its machine to a run of a higher priority
     DRILL_ORDERED = "drill_ordered"  # by a person or by the spec
     DRILLED = "drilled"  # a drill is over, with its verdict; or an order came to nothing
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes

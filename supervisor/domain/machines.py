@@ -287,6 +287,13 @@ class Capacity:
         cards = None if self.cards is None else self.cards - self._needed(shape)
         return replace(self, machines=machines, zones=zones, cards=cards)
 
+    def with_one_fewer(self, zone: str, shape: str) -> Capacity:
+        """What is left after the end of a machine."""
+        zones = {**self.zones, zone: self.zones[zone] + 1} if zone in self.zones else self.zones
+        machines = None if self.machines is None else self.machines + 1
+        cards = None if self.cards is None else self.cards + self._needed(shape)
+        return replace(self, machines=machines, zones=zones, cards=cards)
+
     def reserved_for(self, shape: str) -> Capacity:
         """What is left behind a run that does not fit: where it waits for GPUs, it reserves the free ones."""
         waits = self.cards is not None and self._needed(shape) > self.cards

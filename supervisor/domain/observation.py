@@ -187,6 +187,14 @@ def zone_name(provider: str, zone: str, source: str = MACHINES) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Yield:
+    """A run shall yield its machine. `to`: the key of the run that gets it. `why`: one clause."""
+
+    to: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     knobs: Knobs
     offers: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)  # by provider, in order of preference
@@ -213,6 +221,14 @@ class World:
     # the platform, the others wait for the group.
     no_slot: Mapping[int, str] = field(default_factory=dict)
     without_offer: frozenset[int] = frozenset()
+    # Runs (by key) beyond the limits of the settings, and why (lifecycle/offers/turns); some of these are in
+    # `without_offer` too. `used_at`: owner -> the last request of a run of theirs.
+    no_turn: Mapping[int, str] = field(default_factory=dict)
+    used_at: Mapping[str, float] = field(default_factory=dict)
+    # Of lifecycle/offers/making_room: running runs that shall yield their machine, by key; and runs whose pause is over
+    # because a machine that was yielded to them is gone, with the zones of these.
+    yields: Mapping[int, Yield] = field(default_factory=dict)
+    freed: Mapping[int, OfferKey] = field(default_factory=dict)
     # Profiles by (provider, zone), with the last reading of the host where there is one; a zone that is missing is not
     # judged before a launch. `judged`: what was found there in this tick; `choices`: what a request gets in this round,
     # None = it is not kept (lifecycle/offers/choosing).

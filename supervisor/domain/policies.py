@@ -21,6 +21,7 @@ PAY_FOR_DEADLINE, PAY_ALWAYS = "deadline", "always"  # of a paid provider: when 
 # What a run's choice between spot and on-demand is for: the least money that keeps the deadline, the earliest end, or
 # spot alone, whatever the deadline.
 FOR_COST, FOR_DEADLINE, FOR_SPOT = "cost", "deadline", "wait"
+MIN_RUN_S = 900.0
 STOP = "stop"  # of a metric, or of a resume that is ignored: the run ends
 
 
@@ -136,6 +137,8 @@ class Policy:
     group: str = ""  # runs of one owner with the same word are one group; "" = none
     max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit
     after: tuple[str, ...] = ()  # run ids: it starts when each of them is completed
+    priority: int = 0  # of runs that wait for a machine, the highest gets the next one
+    min_run_s: float = MIN_RUN_S  # so long an attempt trains before it yields its machine to a higher priority
     watch: tuple[MetricRule, ...] = ()
     on_resume_ignored: str = STOP  # stop | warn: where the command starts over beside the restored checkpoint
     on_slow: str = "off"  # off | move: at its next checkpoint, where a throttled GPU makes that pay
@@ -162,6 +165,8 @@ class Knobs:
     ask_limit_s: float = 86400.0  # for an answer of a person: about a finished machine, or about how a run goes on
     unverified_limit_s: float = 86400.0
     stop_poll_s: float = 600.0  # the .stop marker of each active run is read once in this time
+    max_parallel_runs: int = 0  # runs with a machine at once, in one cell; 0 = no limit
+    max_parallel_per_owner: int = 0  # the same, for the runs of each owner
 
 
 def check_stall(stall: StallLimits, beat_store_s: float, gpu_timeout_s: float, prefix: str = "stall.") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.domain.attempt import Attempt, Chain, Drills, Kept, Pulse, Retiring, Try, billed_h
+from supervisor.domain.attempt import Attempt, Chain, Drills, Kept, Moving, Pulse, Retiring, Try, Yielding, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
 from supervisor.domain.machines import Away
@@ -150,16 +150,6 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
-    """Of `on_slow: move` (lifecycle/living/moving). `after_step`: it moves at its first checkpoint after this step;
-    None = no plan. `moved_at`: its last move in this generation; `pace`: its steps a second until then."""
-
-    after_step: int | None = None
-    moved_at: float | None = None
-    pace: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Image:
     digest: str = ""  # what the run's machines run, as name@sha256:...; "" = no image, or it cannot be pinned
     pinned_for: str = ""  # the image (and the attempt, where the tag is followed) that the digest was resolved for
@@ -224,7 +214,8 @@ class Run:
     smoke: SmokeRun | None = None  # of the submit of this generation; None = none was run
     written_off: WriteOff | None = None
     away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
-    moving: Moving = Moving()
+    moving: Moving = Moving()  # noqa: RUF009
+    yielding: Yielding = Yielding()  # noqa: RUF009
     drills: Drills = Drills()  # noqa: RUF009 - frozen
     chain: Chain = Chain()  # noqa: RUF009
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
@@ -295,6 +286,12 @@ class Run:
         """It has a machine, requests one, or one of its machines is not known gone. A kept one takes no place."""
         leaving = any(item.kept is None for item in self.retiring)
         return self.open_try is not None or self.live_attempt is not None or leaving
+
+    @property
+    def yields(self) -> bool:
+        """Its live attempt saves and leaves, for a run of a higher priority."""
+        live = self.live_attempt
+        return self.yielding.launch_id != "" and live is not None and live.launch_id == self.yielding.launch_id
 
     @property
     def kept(self) -> tuple[Retiring, Kept] | None:

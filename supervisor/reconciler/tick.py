@@ -22,7 +22,9 @@ from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision, only_pulse_moved
 from supervisor.lifecycle.offers.groups import awaited, with_groups
 from supervisor.lifecycle.offers.lessons import merged
+from supervisor.lifecycle.offers.making_room import with_room
 from supervisor.lifecycle.offers.queueing import with_queue
+from supervisor.lifecycle.offers.turns import with_limits
 from supervisor.lifecycle.phases.placing import paced
 from supervisor.lifecycle.phases.teardown import is_on, with_host_users
 from supervisor.ports.clock import Clock
@@ -70,6 +72,7 @@ class Tick:
     outlooks: Outlooks = field(init=False)
     _linked: set[int] = field(default_factory=set)  # keys of runs with a group, or after others
     _metered: set[int] = field(default_factory=set)  # keys of runs on hosts with a meter
+    _used_at: dict[str, float] = field(default_factory=dict)  # owner -> the last request of a run of theirs
     _nonces: Nonces = field(init=False)
     _rejected: RejectedBeats = field(init=False)
     _restart: bool = False
@@ -128,12 +131,14 @@ class Tick:
         due."""
         snapshot, now = observations.snapshot, observations.now
         times: list[float] = []
-        world = replace(world, statuses=self._awaited_statuses())
+        world = replace(world, statuses=self._awaited_statuses(), used_at=self._used_at)
         for _ in range(ROUNDS):
             on_meters = [self.runs[key] for key in sorted(self._metered)]
             world = with_host_users(world, on_meters, snapshot.machines(world.meters), self._holds)
             members = [self.runs[key] for key in self._linked]
             world = with_groups(world, members, snapshot.capacities(), now)
+            world = with_room(world, self.runs.values(), snapshot.capacities(), now)
+            world = with_limits(world, self.runs.values(), snapshot.capacities(), now)
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
             decisions = self._decide(todo, observations, replace(world, choices={}), markers, times)
             kept = self._commit(self._admit(decisions, snapshot, world, now), lease, now)
@@ -190,6 +195,8 @@ class Tick:
 
     def _keep(self, run: Run) -> None:
         self.runs[run.key] = run
+        if run.try_ is not None and run.try_.requested_at > self._used_at.get(run.owner, 0.0):
+            self._used_at[run.owner] = run.try_.requested_at
         if self.worldview.meters and is_on(run, self.worldview.meters):
             self._metered.add(run.key)
         else:

@@ -61,6 +61,8 @@ CORE = Rules(
         "port": (0, 65535),
         "metrics_per_run": (0, 1000),
         "rate_per_s": (0, 100_000),  # 0 = no limit
+        "max_parallel_runs": (0, LARGEST_COUNT),
+        "max_parallel_per_owner": (0, LARGEST_COUNT),
         "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved only at the end
     },
 )

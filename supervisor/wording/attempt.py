@@ -35,12 +35,14 @@ PHRASES: Mapping[Cause, str] = {
     Cause.MACHINE_DELETED: "The machine in {zone} was deleted from outside after {ran}, without a stop of the run",
     Cause.SUPERSEDED: "The agent in {zone} stopped after {ran}, because it no longer held the run",
     Cause.CUT_OFF: "The agent in {zone} stopped itself after {ran}: it reached neither the store nor the supervisor",
+    Cause.YIELDED: "The run gave its machine in {zone} to a run of a higher priority after {ran}",
     Cause.NO_CAPACITY: "No machine was available in {zone}",
     Cause.QUOTA: "The quota allows no machine in {zone}",
     Cause.QUOTA_HOURS: "The platform lends no more hours in {zone} now",
     Cause.LAUNCH_REJECTED: "The start on the machine in {zone} was refused after {ran}",
     Cause.QUEUED: "Our own machines used the capacity in {zone}",
     Cause.GROUP_LIMIT: "Other runs of its group came first",
+    Cause.MACHINE_LIMIT: "Other runs used all machines of a limit",
     Cause.DEPENDENCY: "Runs that come before it were not completed yet",
     Cause.DEPENDENCY_FAILED: "A run that comes before it was not completed",
     Cause.ORPHANED: "The machine in {zone} disappeared after {ran} without a record of why, and its beats stopped",
@@ -77,7 +79,7 @@ _AT_CAP = "The session in {zone} ended at its cap after {ran}"
 # Causes whose phrase is complete: the events have more from the platform.
 _COMPLETE = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
 # Ends that nobody investigates: the command did not cause them.
-_UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired"})
+_UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired", "yielded"})
 _SECONDS = re.compile(r"\.\d+(?=Z$)")  # the microseconds of a beat's time tell a reader nothing
 # (label, fact), in the order of a methods section; no label: a second line of the row before.
 FACTS = (

@@ -181,6 +181,7 @@ def _waiting(run: Run, now: float) -> NextAction:
 
 _OWN_WAITS = {
     Cause.GROUP_LIMIT: "wait for a slot",
+    Cause.MACHINE_LIMIT: "wait for a machine of another run",
     Cause.DEPENDENCY: "wait for other runs",
     Cause.DEPENDENCY_FAILED: "needs you",
     Cause.QUOTA_HOURS: "wait for lent hours",

@@ -170,6 +170,7 @@ def _waiting(run: Run, now: float) -> list[str]:
 
 _NEXT_AFTER_OTHERS = {
     Cause.GROUP_LIMIT: "Next: it starts when it is first in its group and a machine of the group is gone",
+    Cause.MACHINE_LIMIT: "Next: it starts when one of these ends and its turn has come",
     Cause.DEPENDENCY: "Next: it starts by itself after that",
     Cause.DEPENDENCY_FAILED: "Next: nothing before you act",
 }

@@ -12,11 +12,11 @@ import pytest
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.signs import MOUNT, NAN, THROTTLED, OddMetric, Signs, Slow, encode
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, Moving
 from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.diagnosis.evidence import Source
 from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict, Where
-from supervisor.domain.run import Files, Moving
+from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting import records

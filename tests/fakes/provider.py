@@ -92,6 +92,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.offered = offers_in(zones, name)
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
         self.quota: set[str] = set()  # zones that answer QuotaExceeded
+        self.quota_of: dict[str, int] = {}  # zone -> machines that its quota allows; absent = no limit
         self.hours: Mapping[str, Quota] = {}  # by shape, those that its platform lends
         self.unreachable: set[str] = set()
         self.settings_zones: frozenset[str] | None = None  # it sees these only; None = it finds every machine
@@ -304,6 +305,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
             raise LaunchRejected(f"{placement.shape} in {zone} is not offered")
         if zone in self.quota:
             raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} is 0 of 0", self.quota_scope)
+        most = self.quota_of.get(zone)
+        if most is not None and self._living()[zone] >= most:
+            raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} allows {most}", self.quota_scope)
         if zone in self._stockouts:
             until = self._stockouts[zone]
             if until is None or self._clock.now() < until:
@@ -316,11 +320,14 @@ class FakeProvider(Misfortunes, KeptSecrets):
 
     def _capacity(self) -> Capacity | None:
         """None = no limit is set, as with a cloud."""
-        living = Counter(
-            m.zone for name in list(self._machines) if (m := self._now(name)) and m.state not in NO_ROOM_TAKEN
-        )
+        living = self._living()
         left = {zone: limit - living[zone] for zone, limit in self.capacity.items() if limit}
         return Capacity(zones=left) if left else None
+
+    def _living(self) -> Counter[str]:
+        """Machines by zone."""
+        machines = [self._now(name) for name in list(self._machines)]
+        return Counter(each.zone for each in machines if each and each.state not in NO_ROOM_TAKEN)
 
     def _now(self, name: str) -> Machine | None:
         """The machine as it is at this instant of the clock; what is over by now is settled here."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Pointer
 from supervisor.contract.heartbeat import Beat, Exit, Pruned
-from supervisor.domain.attempt import Attempt, Kept, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Kept, Moving, Pulse, Retiring, Try
 from supervisor.domain.causes import FIRST_SIGNAL, Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
@@ -27,7 +27,7 @@ from supervisor.domain.observation import (
     World,
 )
 from supervisor.domain.policies import KeepRule, Limits, Policy
-from supervisor.domain.run import Counters, Files, Image, Moving, Person, Run, StopRequest, Waiting
+from supervisor.domain.run import Counters, Files, Image, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
 from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, among, offers, placement, world
 

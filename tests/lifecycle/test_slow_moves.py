@@ -9,11 +9,12 @@ import pytest
 
 from supervisor.contract.baton import Baton, Holder
 from supervisor.contract.signs import LOADER, THROTTLED, Signs, Slow, encode
+from supervisor.domain.attempt import Moving
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import MACHINES, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Moving, Run, StopRequest
+from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision

@@ -11,12 +11,12 @@ from supervisor.contract import drill, signs
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.contract.heartbeat import BEATS_OF_A_START, LEFT, PHASES, Beat, Exit, Pruned
-from supervisor.domain.attempt import Attempt, Drills, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Drills, Moving, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import BEATS, MACHINES, NOT_READ, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import DrillPolicy, Knobs, Limits, Policy
-from supervisor.domain.run import Files, Moving, Person, Run, StopRequest, Waiting
+from supervisor.domain.run import Files, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, Status
 from tests.lifecycle.worlds import NOW, placement
 

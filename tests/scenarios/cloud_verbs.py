@@ -49,11 +49,16 @@ def _stockout(stage: Stage, line: Line) -> None:
 def _capacity(stage: Stage, line: Line) -> None:
     stage.provider.stockout(_zones(stage, line), 0.0)
     stage.provider.quota.clear()
+    stage.provider.quota_of.clear()
 
 
 def _quota(stage: Stage, line: Line) -> None:
-    """cloud quota [ZONE ...] [scope=zone|region|project]"""
-    stage.provider.quota.update(_zones(stage, line))
+    """cloud quota [ZONE ...] [scope=zone|region|project] [most=N]: no machine, or at most so many in each zone"""
+    most = line.values().get("most")
+    if most is None:
+        stage.provider.quota.update(_zones(stage, line))
+    else:
+        stage.provider.quota_of.update(dict.fromkeys(_zones(stage, line), int(most)))
     stage.provider.quota_scope = line.values().get("scope", "zone")
 
 

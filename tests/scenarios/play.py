@@ -85,6 +85,8 @@ def settings_of(lines: list[Line]) -> Settings:
             if name == "zones"
             else text
             if name == "meter"
+            else int(text)
+            if kinds[name] == "int"
             else yes(text)
             if text in ("yes", "no")
             else seconds(text)

@@ -75,6 +75,8 @@ class Settings:
     irreplaceable: bool = False
     meter: str = ""  # who stops the bill of each zone: command, webhook or ask; "" = the release of a machine ends it
     overlap: float = OVERLAP_S
+    most: int = 0  # runs with a machine at once; 0 = no limit
+    per_owner: int = 0
 
 
 @dataclass
@@ -124,7 +126,11 @@ class Stage:
         self.own_access, self.agents_access = StoreAccess(self.objects), StoreAccess(self.objects)
         self.wake, self.notifier = FakeWake(self.clock), FakeNotifier()
         self.knobs_of = lambda supervisor_id: Knobs(
-            supervisor_id, poll_interval_s=self.settings.poll, recovery_backoff_s=self.settings.backoff
+            supervisor_id,
+            poll_interval_s=self.settings.poll,
+            recovery_backoff_s=self.settings.backoff,
+            max_parallel_runs=self.settings.most,
+            max_parallel_per_owner=self.settings.per_owner,
         )
         self.faults = Faults()
         self.next_tick = 0.0

@@ -95,6 +95,14 @@ def forgotten_after_a_refusal(run: object, *_: object) -> tuple[object, tuple[()
     return run, ()
 
 
+def nobody_yields(world: World, *_: object) -> World:
+    return world
+
+
+def the_youngest_first(room: Any) -> int:
+    return 0 if room.run is None else -room.run.key
+
+
 def a_closing_host_takes_runs(world: World, *others: object) -> World:
     return replace(with_host_users(world, *others), unread=world.unread)  # type: ignore[arg-type]
 
@@ -133,6 +141,13 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),
         ("groups/after-a-chain", "supervisor.lifecycle.offers.groups._after_others", no_second_signal),
         ("groups/another-limit", "supervisor.lifecycle.offers.groups.limit_of", lambda group: 3),
+        ("queue/yields-at-a-limit", "supervisor.reconciler.tick.with_room", nobody_yields),
+        ("queue/yields-at-a-limit", "supervisor.lifecycle.phases.running.go_on_yielding", no_second_signal),
+        ("queue/yields-for-a-quota", "supervisor.lifecycle.offers.making_room._freed", lambda *_: {}),
+        ("queue/yields-for-a-quota", "supervisor.lifecycle.offers.making_room._helps", lambda *_: True),
+        ("queue/yields-on-a-full-computer", "supervisor.lifecycle.offers.making_room._by_loss", the_youngest_first),
+        ("queue/does-not-yield", "supervisor.lifecycle.offers.making_room.training_s", lambda *_: 1e9),
+        ("queue/owners-share", "supervisor.reconciler.tick.with_limits", nobody_yields),
         ("rules/running-drilled", "supervisor.lifecycle.decide._without_order", lambda decision, now: decision),
         ("keep/same-machine", "supervisor.lifecycle.ending.ending.with_kept", never_kept),
         ("keep/stock-out-then-new", "supervisor.lifecycle.phases.placing.before_start", no_second_signal),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -39,12 +39,13 @@ PLAN = {field.name: field.type for field in fields(Plan)}
 
 
 def submit_run(stage: Stage, line: Line) -> None:
-    """submit NAME [options of the spec] [options of the plan]"""
+    """submit NAME [owner=WHO] [options of the spec] [options of the plan]"""
     run_id, options = line.word(0, "a run id"), line.values()
+    caller = replace(ACTOR, owner=options.pop("owner", ACTOR.owner))
     plan_options = {name: value for name, value in options.items() if name in PLAN and name != "results"}
     spec = spec_of(stage, {name: value for name, value in options.items() if name not in plan_options})
     stage.plans[run_id] = planned(stage.plans.get(run_id, Plan()), plan_options)
-    submit(stage.parts, SubmitRequest(spec, run_id=run_id), ACTOR)
+    submit(stage.parts, SubmitRequest(spec, run_id=run_id), caller)
     if "max_parallel" in options:
         stage.groups[run_id] = options["group"], int(options["max_parallel"])
 
@@ -147,6 +148,8 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "group": ("", "group", str),
     "max_parallel": ("", "max_parallel", int),
     "after_runs": ("", "after", _list),
+    "priority": ("", "priority", int),
+    "min_run": ("", "min_run_s", seconds),
     "on_failure": ("", "on_failure", str),
     "allow_on_demand": ("", "allow_on_demand", yes),
     "image": ("", "image", str),

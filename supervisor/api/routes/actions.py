@@ -236,8 +236,9 @@ async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> 
     json_types=(JSON, MERGE_PATCH),
 )
 async def change_run(request: Request, run_id: str) -> Response:
-    """Change labels, limits, zones of later attempts, max_parallel or after of a run, by a JSON merge patch. `If-Match`
-    names the version that you have seen. A change of the training itself needs a resume with replace_spec."""
+    """Change labels, limits, zones of later attempts, max_parallel, after, priority or min_run_s of a run, by a JSON
+    merge patch. `If-Match` names the version that you have seen. A change of the training itself needs a resume with
+    replace_spec."""
     versions = _versions(request)
     body = await _body(request)
     services, caller = services_of(request), caller_of(request)
@@ -282,8 +283,9 @@ async def _body(request: Request) -> ChangeBody:
         if not fixed:
             raise
         raise InvalidRequest(
-            f"{', '.join(fixed)}: the training does not change under a run; labels, limits, zones, max_parallel and "
-            "after do. Nothing was changed. Stop the run and resume it with the other spec and replace_spec.",
+            f"{', '.join(fixed)}: the training does not change under a run; labels, limits, zones, max_parallel, "
+            "after, priority and min_run_s do. Nothing was changed. Stop the run and resume it with the other spec and "
+            "replace_spec.",
             {"fields": fixed},
             [(f"#/{name}", "needs a resume with replace_spec") for name in fixed],
         ) from None

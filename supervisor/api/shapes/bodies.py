@@ -19,6 +19,7 @@ from supervisor.api.shapes.run_spec import (
     MaxParallel,
     Name,
     Names,
+    Priority,
     RunSpec,
     Seconds,
     SecondsOrZero,
@@ -114,13 +115,16 @@ class ResumeBody(Strict):
 class ChangeBody(Strict):
     """A JSON merge patch (RFC 7396). A field that is left out stays as it is; null removes a label, and resets a limit
     or another field to its default. `zones`: of later attempts, in this order; [] = all. `max_parallel`: of the run's
-    group, whose smallest value counts. `after`: [] = the run waits for no other run."""
+    group, whose smallest value counts. `after`: [] = the run waits for no other run. `priority` counts from the next
+    tick on."""
 
     labels: Annotated[dict[LabelKey, LabelValue | None], Field(max_length=128)] | None = None
     limits: LimitsSpec | None = None
     zones: Names | None = None
     max_parallel: MaxParallel | None = None
     after: After | None = None
+    priority: Priority | None = None
+    min_run_s: SecondsOrZero | None = None
 
     def as_patch(self) -> dict[str, Any]:
         """The fields of the request, as plain JSON values."""

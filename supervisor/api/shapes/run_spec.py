@@ -114,11 +114,9 @@ LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-
 LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=255)]
 ONCE = {"uniqueItems": True}  # what `unique` checks, as JSON schema
 Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
-MaxParallel = Annotated[
-    int,
-    Field(ge=1, le=1_000_000, description="runs of the group with a machine at once; its smallest value counts"),
-    WHOLE,
-]
+_PARALLEL = "runs of the group with a machine at once; its smallest value counts"
+MaxParallel = Annotated[int, Field(ge=1, le=1_000_000, description=_PARALLEL), WHOLE]
+Priority = Annotated[int, Field(ge=-100, le=100, description="the highest gets the next free machine"), WHOLE]
 After = Annotated[
     list[RunId],
     Field(max_length=256, description="it starts when each of these runs is completed", json_schema_extra=ONCE),
@@ -323,6 +321,8 @@ class RunSpec(Strict):
     group: RunId | None = None
     max_parallel: MaxParallel | None = None
     after: After = []
+    priority: Priority = 0
+    min_run_s: SecondsOrZero | None = None
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     stage: Annotated[list[StageFile], Field(max_length=64), AfterValidator(_apart)] = []

@@ -15,13 +15,22 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.exits import FAILED, Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import add_options, label_option, not_empty, output_options, run_argument, yes_option
+from supervisor.cli.options import (
+    add_options,
+    duration_s,
+    label_option,
+    not_empty,
+    output_options,
+    run_argument,
+    yes_option,
+)
 from supervisor.cli.output import confirm, note, safe
 from supervisor.cli.runs.submit_options import LIMITS
 from supervisor.domain.status import ACTIVE
 from supervisor.wording.figures import plural
 
 DEFAULT = "default"
+QUEUE = ("max_parallel", "priority", "min_run_s")  # fields of the spec; the other numbers are limits
 GROUP_MOST = 100_000  # runs of a group
 
 
@@ -61,6 +70,14 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--zone", multiple=True, metavar="ZONE", help="Only these zones, in this order, for later attempts; `default`: all."
 )
 @click.option("--max-parallel", type=or_default(int), metavar="N", help="Runs of its group with a machine at once.")
+@click.option("--priority", type=or_default(int), metavar="N", help="The highest gets the next machine (-100 to 100).")
+@click.option(
+    "--min-run",
+    "min_run_s",
+    type=or_default(duration_s),
+    metavar="TIME",
+    help="Train so long before it yields to a higher priority.",
+)
 @click.option(
     "--after", multiple=True, metavar="RUN", help="Start when this run is completed; `default`: wait for none."
 )
@@ -116,8 +133,7 @@ def _patch(
     if zone:
         patch["zones"] = None if zone == (DEFAULT,) else list(zone)
     new_numbers = {name: value[0] for name, value in numbers.items() if value is not None}
-    if "max_parallel" in new_numbers:
-        patch["max_parallel"] = new_numbers.pop("max_parallel")
+    patch |= {name: new_numbers.pop(name) for name in QUEUE if name in new_numbers}
     if new_numbers:
         patch["limits"] = {name.removeprefix("limits_"): value for name, value in new_numbers.items()}
     if after:

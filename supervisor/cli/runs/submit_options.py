@@ -148,6 +148,8 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _pairs("labels", ("-l", "--label"), "Label of the run."),
         _field("group", "--group", "Group of the run.", metavar="NAME", callback=not_empty),
         _number("max_parallel", "--max-parallel", "Runs of the group with a machine at once."),
+        _number("priority", "--priority", "The highest gets the next machine (-100 to 100)."),
+        _time("min_run_s", "--min-run", "Train so long before it yields to a higher priority."),
         _list("after", "--after", "Start when this run is completed; repeatable.", "RUN"),
         _flag("replace_spec", "--replace-spec", "Resume the run with this spec, even if it differs."),
         _flag("rerun", "--rerun", "Start a completed run again from the beginning."),

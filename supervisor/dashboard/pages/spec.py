@@ -47,6 +47,8 @@ _OPTIONS: Mapping[str, tuple[str, str | bool]] = {
     "env": ("env", "pairs"),
     "secrets": ("secret", "pairs"),
     "labels": ("label", "pairs"),
+    "priority": ("priority", "number"),
+    "min_run_s": ("min-run", "seconds"),
     "results": ("result", "paths"),
     "expect_runtime_s": ("expect-runtime", "seconds"),
     "expect_checkpoint_gb": ("expect-checkpoint", "number"),

@@ -341,6 +341,8 @@ def down_since(run: Run) -> float | None:
 
 def _next_text(run: Run, world: World, now: float) -> str:
     """Where the run goes on, as far as that is known before a machine is requested."""
+    if run.cause == Cause.YIELDED:
+        return "Back in the queue"
     choice = choose(run, world, now)
     if isinstance(choice, NoOffer) and choice.cause in NO_GPU:
         return "No other zone is left to try: the run waits for you"

@@ -87,6 +87,8 @@ def gone_for_good(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | 
     it stopped at the tick that requested its release; where none did, that is unknown, and it is billed until now."""
     attempt, own = attempt_of(run, item)
     run = run if item.kept is None else without_kept(run, item.kept, now)
+    if item.launch_id == run.yielding.launch_id:
+        run = replace(run, yielding=replace(run.yielding, gone_at=now))
     if attempt is None:
         return run, None
     gone = replace(attempt, gone_at=now)

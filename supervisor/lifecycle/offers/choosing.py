@@ -61,7 +61,8 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
 def choice_key(run: Run, world: World) -> tuple[object, ...]:
     """Everything of a run that decides what it gets in one world."""
     last = None if run.attempt is None else run.attempt.placement.provider
-    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, lane_of(run), *_expected(run, world)
+    freed, lane = world.freed.get(run.key), lane_of(run)
+    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, freed, lane, *_expected(run, world)
 
 
 def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
@@ -203,7 +204,8 @@ def _sorted_offers(run: Run, world: World, now: float) -> tuple[list[Offer], lis
     cooling: list[tuple[Offer, ZoneRecord]] = []
     for offer in offers:
         record = world.zones.get(offer_key(offer.placement))
-        if record is not None and is_cooling(record, world, now):
+        is_freed = run.key in world.freed and world.freed[run.key] == offer_key(offer.placement)
+        if record is not None and is_cooling(record, world, now) and not is_freed:
             cooling.append((offer, record))
         else:
             good.append(offer)
@@ -233,7 +235,9 @@ def longest_pause_s(world: World) -> float:
 
 
 def is_paused(run: Run, world: World, now: float) -> bool:
-    """The time of its next try has not come yet."""
+    """The time of its next try has not come yet. A machine that was yielded to it ends the pause."""
+    if run.key in world.freed:
+        return False
     return run.next_at is not None and now < run.next_at <= now + longest_pause_s(world)
 
 

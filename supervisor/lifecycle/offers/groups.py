@@ -2,10 +2,10 @@
 
 A group is the runs of one owner with the same `group`. Its limit is the smallest `max_parallel` of its live runs. A run
 takes a slot with its first request for a machine and keeps it, through preemptions, until it has ended and its machine
-is gone; a request without a machine in the end gives the slot back. Free slots go to the runs that were submitted
-first. Runs that find no capacity let later ones pass that do; of these as many as there are free slots wait for the
-platform, and the others wait for the group. A run that waits for the answer of a person keeps no slot. So ten thousand
-waiting runs request nothing, and cost one pass over them.
+is gone; a request without a machine in the end gives the slot back. Free slots go to the runs of the highest priority,
+of these to the ones that were submitted first. Runs that find no capacity let later ones pass that do; of these as many
+as there are free slots wait for the platform, and the others wait for the group. A run that waits for the answer of a
+person keeps no slot. So ten thousand waiting runs request nothing, and cost one pass over them.
 
 A run with `after` starts when each of these runs is completed. A partial one lacks what was promised, so it does not
 count. If one of them has ended otherwise, the run waits for a person: a resume of that one lets it go on.
@@ -73,7 +73,10 @@ def own_wait(run: Run, world: World) -> NoOffer | None:
 def slot_wait(run: Run, world: World) -> NoOffer | None:
     """Why this run may request no machine now; None = it may."""
     why = world.no_slot.get(run.key)
-    return None if why is None else NoOffer(None, Cause.GROUP_LIMIT, why)
+    if why is not None:
+        return NoOffer(None, Cause.GROUP_LIMIT, why)
+    why = world.no_turn.get(run.key)
+    return None if why is None else NoOffer(None, Cause.MACHINE_LIMIT, why)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ def _without_slot(group: Sequence[Run], limit: int, world: World, now: float) ->
     most_passed = left
     futile: set[object] = set()  # requests without an offer
     for run in new:
-        if left > 0 and _finds_offer(run, world, now, futile):
+        if left > 0 and finds_offer(run, world, now, futile):
             left -= 1
         elif left > 0 and len(passed) < most_passed:
             passed.append(run.key)
@@ -102,10 +105,10 @@ def _without_slot(group: Sequence[Run], limit: int, world: World, now: float) ->
     return waiting, passed
 
 
-def _rank(run: Run) -> tuple[bool, int]:
-    """The order in which slots are given: by the first submit, runs on hold last. A resume of the whole group keeps the
-    order."""
-    return bool(run.hold or run.person.why), run.key
+def _rank(run: Run) -> tuple[bool, int, int]:
+    """The order in which slots are given: by priority, then by the first submit, runs on hold last. A resume of the
+    whole group keeps the order."""
+    return bool(run.hold or run.person.why), -run.policy.priority, run.key
 
 
 def _keeps_slot(run: Run) -> bool:
@@ -123,7 +126,8 @@ def _wants_machine(run: Run, world: World) -> bool:
     return not (_awaits(run) and _after_others(run, world) is not None)
 
 
-def _finds_offer(run: Run, world: World, now: float, futile: set[object]) -> bool:
+def finds_offer(run: Run, world: World, now: float, futile: set[object]) -> bool:
+    """It can request a machine now. `futile`: requests without an offer in this tick; they are looked at once."""
     if is_paused(run, world, now):
         return False
     request = request_key(run)

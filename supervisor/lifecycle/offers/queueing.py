@@ -1,14 +1,14 @@
-"""The queue where our own machines are the limit: first come, first served.
+"""The queue where our own machines are the limit: the runs get them in turn.
 
 A run that finds no capacity waits as `queued`. No create call is made for it, no zone is cooled for it, and no limit of
 waiting counts, because each machine before it has a limit of its own. In every tick the free capacity goes to the runs
-that were submitted first. The others request nothing, so ten thousand queued runs cost one pass over them. A run that
+whose turn it is (`turns`). The others request nothing, so ten thousand queued runs cost one pass over them. A run that
 needs more GPUs than are free keeps the free ones for itself: otherwise the runs behind it would always be faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from supervisor.domain.attempt import Try
@@ -20,12 +20,17 @@ from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.offers.choosing import NoOffer, choice_key, choose, is_paused
 from supervisor.lifecycle.offers.groups import own_wait, slot_wait
 from supervisor.lifecycle.offers.ladder import ladder, request_key
+from supervisor.lifecycle.offers.turns import in_turn, machines_of
 
-EARLIER_FIRST = "runs that were submitted earlier come first"
+OTHERS_FIRST = "other runs come first"
 
 
 def with_queue(
-    world: World, runs: Iterable[Run], capacities: Mapping[str, Capacity], is_listed: Callable[[Try], bool], now: float
+    world: World,
+    runs: Collection[Run],
+    capacities: Mapping[str, Capacity],
+    is_listed: Callable[[Try], bool],
+    now: float,
 ) -> World:
     """The world with the queue of this tick. `capacities`: free capacity by provider, from its listing; runs of other
     providers wait in no queue. `is_listed`: the listing contains, and so has counted, the machine of this try."""
@@ -39,8 +44,10 @@ def with_queue(
                 waiting.append(run)
         elif call.placement.provider in left and not _is_obtained(run, call) and not is_listed(call):
             _take(left, call.placement)
-    waiting.sort(key=lambda run: (run.generation_at, run.key))
-    return replace(world, capacities=left, may_launch=_offers(waiting, left, world, now))
+    # The share of a lone owner says nothing, and the count would look at every run.
+    machines = machines_of(runs) if len({run.owner for run in waiting}) > 1 else {}
+    turns = in_turn(waiting, machines, world.used_at)
+    return replace(world, capacities=left, may_launch=_offers(turns, left, world, now))
 
 
 def place_of(run: Run, world: World, now: float) -> Offer | NoOffer:
@@ -59,7 +66,7 @@ def _next_in_queue(run: Run, world: World, now: float) -> Offer | NoOffer:
     choice = choose(run, world, now)
     if isinstance(choice, NoOffer) or run.key in world.may_launch or not _may_queue(run, world.capacities):
         return choice
-    return NoOffer(None, Cause.QUEUED, EARLIER_FIRST)
+    return NoOffer(None, Cause.QUEUED, OTHERS_FIRST)
 
 
 def _offers(

@@ -342,19 +342,23 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
 def paced(
     decisions: Sequence[Decision], before: Mapping[int, Run], zones: Mapping[OfferKey, ZoneRecord], now: float
 ) -> list[Decision]:
-    """The decisions; those that would request an offer with enough requests already wait instead. `before`: the runs
-    as they were. Repeats of a create call that was on record are never held back."""
+    """The decisions; those that would request an offer with enough requests already wait instead, and so does a run of
+    a lower priority than one that requests it. `before`: the runs as they were. Repeats of a create call that was on
+    record are never held back."""
     in_flight: Counter[OfferKey] | None = None
+    highest: dict[OfferKey, int] = {}
     kept = []
-    for decision in decisions:
+    for decision in sorted(decisions, key=lambda decision: -decision.run.policy.priority):
         offer = _newly_requested(decision, before)
         if offer is None or offer not in zones or not zones[offer].failures:
             kept.append(decision)
             continue
         if in_flight is None:
-            in_flight = Counter(_in_flight(before.values()))
-        if in_flight[offer] < PROBES:
+            in_flight, highest = _in_flight(before.values())
+        priority = decision.run.policy.priority
+        if in_flight[offer] < PROBES and priority >= highest.get(offer, priority):
             in_flight[offer] += 1
+            highest[offer] = priority
             kept.append(decision)
         else:
             kept.append(_held(before[decision.run.key], zones[offer], now))
@@ -370,12 +374,17 @@ def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> Offe
     return None
 
 
-def _in_flight(runs: Iterable[Run]) -> Iterable[OfferKey]:
-    """The offers of create calls without a response so far."""
+def _in_flight(runs: Iterable[Run]) -> tuple[Counter[OfferKey], dict[OfferKey, int]]:
+    """(create calls without a response so far, the highest priority of their runs), by offer."""
+    counts: Counter[OfferKey] = Counter()
+    highest: dict[OfferKey, int] = {}
     for run in runs:
         try_ = run.open_try
         if try_ is not None and (run.attempt is None or run.attempt.launch_id != try_.launch_id):
-            yield offer_key(try_.placement)
+            offer = offer_key(try_.placement)
+            counts[offer] += 1
+            highest[offer] = max(highest.get(offer, run.policy.priority), run.policy.priority)
+    return counts, highest
 
 
 def _held(run: Run, record: ZoneRecord, now: float) -> Decision:

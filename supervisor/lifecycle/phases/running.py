@@ -1,4 +1,14 @@
-"""A run whose training goes on. Judged in this order: stop, end of the command, machine, silence, progress, limits."""
+"""A run whose training goes on. Judged in this order: stop, end of the command, machine, silence, progress, limits.
+
+A run yields its machine to a run of a higher priority: it saves, leaves, and goes back to the queue.
+
+Which run yields, and to whom, is found over all runs (lifecycle/offers/making_room). Here the run itself judges it once
+more, by what was read of its own machine and agent in this tick. The order is written with its event before the agent
+gets it; it is repeated until the agent has left, or `stop_grace_s` and the time of an upload have passed. Then the
+attempt ends as `yielded`, which counts as nothing, and its machine is released. An agent that no order reaches gets
+TERM with the release. Finished work, a stop and the loss of the machine come first. The order is never taken back:
+what waited may be gone meanwhile, and then this run is the first that gets the machine.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +16,8 @@ from dataclasses import replace
 
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Beat
-from supervisor.domain.attempt import Pulse
+from supervisor.domain.actions import AskAgentToStop
+from supervisor.domain.attempt import Pulse, Yielding
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import MachineState
@@ -20,10 +31,12 @@ from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat, with_ignored_resume
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.drilling import follow_drill, with_failed_drill
-from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
+from supervisor.lifecycle.living.limits import machines_since, next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
-from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit, stop_for_metric
+from supervisor.lifecycle.offers.making_room import may_yield
+from supervisor.lifecycle.phases.stopping import agent_left, begin_stopping, stop_for_limit, stop_for_metric
+from supervisor.wording.forecast import leaving_s
 
 
 def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -52,12 +65,21 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 
 def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: float) -> Decision:
-    lost = machines.lost(run, obs, world, now) or _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
+    yielding = go_on_yielding(run, obs, world, now)
+    if yielding is not None and yielding.run.live_attempt is None:
+        return yielding
+    lost = machines.lost(run, obs, world, now)
+    if lost is None and yielding is not None:
+        return yielding
+    lost = lost or _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
     if lost is not None:
         return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
     stopping = stop_for_limit(run, world, now)
     if stopping is not None:
         return stopping
+    yielding = begin_yielding(run, beat, obs, world, now)
+    if yielding is not None:
+        return yielding
     run, events, why = follow_slow(run, beat if _is_up(obs, world) else None, world, now)
     if why:
         end = End(
@@ -90,7 +112,7 @@ def _end_of_command(
     if diverged is not None:
         return diverged
     end = end_in(run, beat, obs, world, before)
-    if end is None:
+    if end is None or run.yields:  # an agent that leaves for another run reports no failure
         return None
     return end_attempt(run, replace(end, stopped_at=machines.stopped_at(obs, now)), world, now)
 
@@ -124,3 +146,35 @@ def _stalled(run: Run, beat: Beat | None, obs: Observation, world: World, now: f
         return None
     reason = stall_reason(run, run.pulse, world, now)
     return None if reason is None else stall_of(run, beat, obs, reason)
+
+
+# --- yielding ---------------------------------------------------------------------------------------------------------
+
+
+def begin_yielding(run: Run, beat: Beat | None, obs: Observation, world: World, now: float) -> Decision | None:
+    """The order, with the first request to its agent; None = the run goes on. `beat`: of this tick, None = not read."""
+    order, machine = world.yields.get(run.key), machines.at_hand(obs, world)
+    if order is None or beat is None or machine is None or machine.state != MachineState.UP:
+        return None
+    attempt = run.live_attempt
+    if attempt is None or not may_yield(run, world, now):
+        return None
+    ordered = Yielding(attempt.launch_id, order.to, now, order.why, attempt.placement)
+    text = f"It gives its machine to a run of a higher priority: {order.why}. It saves, and goes back to the queue."
+    event = new_event(EventKind.YIELDING, text, launch_id=attempt.launch_id)
+    actions = (AskAgentToStop(attempt.ref),)
+    return Decision(replace(run, yielding=ordered), (event,), actions, check_after=now + leaving_s(run))
+
+
+def go_on_yielding(run: Run, obs: Observation, world: World, now: float) -> Decision | None:
+    """None = it has no order."""
+    attempt = run.live_attempt
+    if not run.yields or attempt is None:
+        return None
+    over_at = machines_since(world, attempt.placement, run.yielding.at, now) + leaving_s(run)
+    machine = obs.machine.value if isinstance(obs.machine, Seen) else None
+    is_over = machine is not None and machine.state == MachineState.ENDED
+    if not (is_over or agent_left(attempt.launch_id, obs) or now >= over_at):
+        return Decision(run, actions=(AskAgentToStop(attempt.ref),), check_after=over_at)
+    end = End(Cause.YIELDED, run.yielding.why, machines.readings(obs), stopped_at=machines.stopped_at(obs, now))
+    return end_attempt(run, end, world, now)

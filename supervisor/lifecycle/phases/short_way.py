@@ -36,6 +36,8 @@ def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision 
         and _machine_is_as_before(run, obs, world)
         and _phase_is_as_before(attempt, run.pulse, beat)
         and _checkpoints_are_as_before(obs, beat)
+        and run.key not in world.yields
+        and run.yielding.launch_id != attempt.launch_id
         and not may_move(run, beat)
         and not is_drilling(run, beat)
     ):

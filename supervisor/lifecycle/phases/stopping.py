@@ -128,7 +128,7 @@ def _stop_agent(run: Run, obs: Observation, world: World, now: float) -> Decisio
     assert request is not None
     watched = machines_since(world, attempt.placement, run.status_since, now)
     grace_ends = watched + stopping_s(run)
-    if not (_machine_over(obs) or _agent_left(attempt.launch_id, obs) or now >= grace_ends):
+    if not (_machine_over(obs) or agent_left(attempt.launch_id, obs) or now >= grace_ends):
         actions: tuple[Action, ...] = (AskAgentToStop(attempt.ref),)
         if isinstance(obs.stop, Absent):
             actions = (*actions, WriteStopMarker(request.actor))
@@ -155,7 +155,8 @@ def _machine_over(obs: Observation) -> bool:
     return isinstance(obs.machine, Absent)
 
 
-def _agent_left(launch_id: str, obs: Observation) -> bool:
+def agent_left(launch_id: str, obs: Observation) -> bool:
+    """The agent of this launch says, in its last beat or in the baton, that it works no more."""
     beat = beat_of(obs.beat, launch_id)
     if beat is not None and (beat.value.left is not None or beat.value.exit is not None):
         return True

@@ -32,8 +32,14 @@ from supervisor.services.views import formats
 from supervisor.wording.figures import age_text
 
 LABELS, LIMITS, ZONES = "labels", "limits", "zones"
-MAX_PARALLEL, AFTER = "max_parallel", "after"
-PLACING = (ZONES, MAX_PARALLEL, AFTER)  # fields without parts that decide when and where the next attempt starts
+MAX_PARALLEL, AFTER, PRIORITY, MIN_RUN = "max_parallel", "after", "priority", "min_run_s"
+PLACING = (
+    ZONES,
+    MAX_PARALLEL,
+    AFTER,
+    PRIORITY,
+    MIN_RUN,
+)  # fields without parts that decide when and where the next attempt starts
 LABELS_MAX = 64
 
 Patch = Mapping[str, Any]
@@ -106,11 +112,17 @@ def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
             merged_spec[name] = {key: value for key, value in fields.items() if value is not None}
     for name in PLACING:
         if name in patch:
-            merged_spec[name] = patch[name] or None
+            merged_spec[name] = patch[name]
     if len(merged_spec.get(LABELS, {})) > LABELS_MAX:
         text = f"A run has at most {LABELS_MAX} labels. Nothing was changed."
         raise InvalidRequest(text, {"max": LABELS_MAX}, [("#/labels", "are too many")])
-    return {name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, *PLACING) or value}
+    open_fields = (LABELS, LIMITS, *PLACING)
+    return {name: value for name, value in merged_spec.items() if name not in open_fields or _is_set(name, value)}
+
+
+def _is_set(name: str, value: object) -> bool:
+    """It differs from the default. A run with a `min_run_s` of 0 may yield at its first checkpoint."""
+    return bool(value) or (name == MIN_RUN and value is not None)
 
 
 def _spends(old: Spec, new: Spec) -> bool:
@@ -162,8 +174,9 @@ def shown(policy: Policy, spec: Spec, old: Spec, new: Spec) -> Values:
     values[ZONES] = list(policy.zones)
     if AFTER in old or AFTER in new:
         values[AFTER] = list(policy.after)
-    if MAX_PARALLEL in old or MAX_PARALLEL in new:
-        values[MAX_PARALLEL] = policy.max_parallel
+    for name in (MAX_PARALLEL, PRIORITY, MIN_RUN):
+        if name in old or name in new:
+            values[name] = getattr(policy, name)
     return values
 
 

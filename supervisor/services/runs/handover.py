@@ -42,7 +42,7 @@ class Handover:
     lease: Callable[[], Lease | None]
     interval_s: float = INTERVAL_S
     _ours: frozenset[str] = frozenset()  # runs of our cell, while we lead it
-    _ours_stopping: Mapping[str, int] = field(default_factory=dict)
+    _ours_stopping: Mapping[str, int | str] = field(default_factory=dict)
     _stopping: dict[str, int] = field(default_factory=dict)  # runs of other leaders
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)  # run_id -> launch, sequence of the last write
     _complete_at: float = field(init=False)

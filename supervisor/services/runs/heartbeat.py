@@ -64,7 +64,7 @@ class BeatInbox:
         self._nonces: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._launches: dict[str, tuple[str, ...]] = {}  # those in `_nonces`, by run id
         self._rejected_at: OrderedDict[str, float] = OrderedDict()
-        self._stopping: Mapping[str, int] = {}
+        self._stopping: Mapping[str, int | str] = {}
         self._followed: dict[str, float] = {}
         self._ordered: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number of the orders, since when
 
@@ -199,15 +199,15 @@ class BeatInbox:
                 if self._newest.get(run_id) is entry:  # else a newer beat has arrived meanwhile
                     del self._newest[run_id]
 
-    def set_stopping(self, generations: Mapping[str, int]) -> None:
-        """Run id -> the generation that must stop. A resume may come before the next tick: the generation that it
-        starts is not meant."""
+    def set_stopping(self, stopping: Mapping[str, int | str]) -> None:
+        """Run id -> the generation, or the one launch, that must stop. A resume may come before the next tick: the
+        generation that it starts is not meant."""
         with self._lock:
-            self._stopping = dict(generations)
+            self._stopping = dict(stopping)
 
     def _must_stop(self, beat: Beat) -> bool:
-        generation = self._stopping.get(beat.run_id)
-        return generation is not None and parse_launch_id(beat.launch_id)[0] == generation
+        stopping = self._stopping.get(beat.run_id)
+        return stopping is not None and stopping in (beat.launch_id, parse_launch_id(beat.launch_id)[0])
 
     # --- readers of logs ------------------------------------------------------------------------------------------
 
@@ -264,9 +264,15 @@ def read(run_id: str, raw: bytes) -> Beat:
     return beat
 
 
-def stopping_generations(runs: Iterable[Run]) -> dict[str, int]:
-    """Run id -> generation of each of these runs that must stop."""
-    return {run.run_id: run.generation for run in runs if run.stop is not None}
+def stopping_generations(runs: Iterable[Run]) -> dict[str, int | str]:
+    """Run id -> generation of each of these runs that must stop, or the launch that yields its machine."""
+    stopping: dict[str, int | str] = {}
+    for run in runs:
+        if run.stop is not None:
+            stopping[run.run_id] = run.generation
+        elif run.yielding.launch_id and run.yields:
+            stopping[run.run_id] = run.yielding.launch_id
+    return stopping
 
 
 def _is_newer(beat: Beat, kept: Beat) -> bool:

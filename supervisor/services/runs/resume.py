@@ -16,7 +16,7 @@ from functools import partial
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import BAD_CODE
 from supervisor.domain import machines
-from supervisor.domain.attempt import Chain
+from supervisor.domain.attempt import Chain, Moving, Yielding
 from supervisor.domain.callers import Caller
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import (
@@ -32,7 +32,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
-from supervisor.domain.run import Moving, Run, unneeded
+from supervisor.domain.run import Run, unneeded
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
@@ -243,6 +243,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
         moving=Moving(),
+        yielding=Yielding(),
         chain=Chain() if from_nothing else run.chain,
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,

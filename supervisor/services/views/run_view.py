@@ -184,6 +184,7 @@ class RunJson(TypedDict):
     drill: DrillShown | None
     group: str | None
     max_parallel: int | None
+    priority: int
     labels: Mapping[str, str]
     created_at: formats.Time
     generation_at: formats.Time
@@ -234,6 +235,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "drill": _drill(run) if run.drills.number else None,
         "group": run.policy.group or None,
         "max_parallel": run.policy.max_parallel,
+        "priority": run.policy.priority,
         "labels": labels,
         "created_at": formats.time_text(run.created_at),
         "generation_at": formats.time_text(run.generation_at),
