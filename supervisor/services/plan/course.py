@@ -43,7 +43,7 @@ from supervisor.lifecycle.rungs.rule import Rung
 from supervisor.ports.store import Sample
 from supervisor.services.parts import Parts
 from supervisor.wording.figures import age_text, money_text, plural, rate_text
-from supervisor.wording.forecast import SURVIVES, needs_person
+from supervisor.wording.forecast import SURVIVES, leaving_s, needs_person
 from supervisor.wording.sessions import Work, work_of
 
 MEASURED, GIVEN, ASSUMED = "measured", "given", "assumed"
@@ -122,13 +122,19 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
         rule=rule,
         places=places,
         on_demand_usd_per_h=on_demand,
-        deadline=run.policy.limits.deadline,
+        deadline=_deadline(run),
         held=_held(run, now),
         spent_usd=run_cost_usd(run, now),
         hazard_sigma=PRIOR_SIGMA,
         machine_max_s=run.policy.limits.machine_max_s,
     )
     return basis
+
+
+def _deadline(run: Run) -> float | None:
+    """The work must end before: a run leaves its machine in time."""
+    deadline = run.policy.limits.deadline
+    return None if deadline is None else deadline - leaving_s(run)
 
 
 def _why_none(run: Run, world: World) -> list[str]:
