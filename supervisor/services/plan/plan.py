@@ -98,6 +98,7 @@ def plan(
     offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
     world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
     order = queue(run, world, now)
+    outlook = forecast_plan(parts, run, now)  # before the questions: it takes of their time
     answers = ask_together(_questions(parts, sources, forecast, order), max(LEAST_S, until - time.monotonic()))
     readings = Readings(
         answers,
@@ -109,7 +110,7 @@ def plan(
         is_missing,
         _stopped(parts, run, world, order, now),
     )
-    return plan_json(forecast, order, readings, forecast_plan(parts, run, now), now)
+    return plan_json(forecast, order, readings, outlook, now)
 
 
 def _stopped(parts: Parts, run: Run, world: World, order: Order, now: float) -> list[Finding]:
