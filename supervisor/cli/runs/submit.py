@@ -111,14 +111,7 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
 @target_options
 @click.pass_context
 def plan(
-    ctx: click.Context,
-    /,
-    target: Target,
-    form: str,
-    file: str | None,
-    variations: str | None,
-    follow: bool,
-    **given: Any,
+    ctx: click.Context, /, target: Target, form: str, file: str | None, variations: str | None, **given: Any
 ) -> None:
     """Show what a submit would do, what it would cost and when it would end; nothing is done.
 
@@ -139,7 +132,7 @@ def plan(
     if is_sweep(body["spec"]):
         raise click.UsageError("A plan is for one run; `spot submit --dry-run` shows those of a sweep.")
     if variations is None:
-        _show_plan(client, body, file, given, form=form, follow=follow)
+        _show_plan(client, body, file, given, form=form, follow=given["follow"])
         return
     settle_code(client, body["spec"], send=False)
     wish = variations_from(variations, datetime.now(UTC))
