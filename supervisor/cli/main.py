@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Train": {
         "smoke": ("runs.smoke", "Run a few steps here, twice, before anything is rented."),
         "submit": ("runs.submit", "Submit a run: a YAML file, or options and a command."),
+        "plan": ("runs.submit", "Forecast what a run would cost and when it would end."),
         "change": ("runs.change", "Change labels, limits or zones of a run."),
         "stop": ("runs.control", "Stop a run; its checkpoint is kept."),
         "resume": ("runs.control", "Restart an ended run from its checkpoint."),
@@ -99,7 +100,6 @@ OTHER_NAMES = {
     "kill": "stop",
     "run": "submit",
     "launch": "submit",
-    "plan": "submit --dry-run",
     "restart": "resume",
     "build": "build-image",
     "preempt": "dev preempt",

@@ -275,14 +275,17 @@ def outlook_text(
     usd: Three | None,
     *,
     on_demand_usd: float | None,
+    spent: bool = False,
     deadline: float | None = None,
     kept: float | None = None,
 ) -> str:
     """'about $12 (9 to 17), done Sat 14:00 UTC (12:30 to 18:10); on-demand would cost $41; the deadline Sun 08:00 UTC
-    is kept in 97 of 100 futures'. `usd` None = not known. An end of inf = not within a year."""
+    is kept in 97 of 100 futures'. `usd` None = not known. `spent`: it has cost something so far, which all sums
+    contain. An end of inf = not within a year."""
     clauses = [f"{_about_usd(usd)}, {_done(ends_at, now)}"]
     if on_demand_usd is not None and usd is not None and usd[2] > 0:
-        clauses.append(f"on-demand would cost {_round_usd(on_demand_usd, usd[1])}")
+        alone = "with the rest on-demand" if spent else "on-demand would cost"
+        clauses.append(f"{alone} {_round_usd(on_demand_usd, usd[1])}")
     if deadline is not None and kept is not None:
         share = int(100 * kept + 1e-9)  # rounded down: 100 means each of them
         clauses.append(f"the deadline {day_text(deadline, now)} is kept in {share} of 100 futures")

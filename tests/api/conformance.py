@@ -42,7 +42,7 @@ BASE_URL = "http://127.0.0.1:8787"
 # cursor of ours, a zone of the provider, a run's id typed once more, a second field that contradicts the first.
 FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("list_runs", "list_costs", "list_run_files", "list_deliveries"), ("400",)),
-    **dict.fromkeys(("submit_run", "resume_run", "import_old_run", "change_run"), ("422",)),
+    **dict.fromkeys(("submit_run", "forecast_variations", "resume_run", "import_old_run", "change_run"), ("422",)),
     **dict.fromkeys(("stop_runs", "resume_runs"), ("400", "422")),
     **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run", "read_log"), ("422",)),
     **dict.fromkeys(

@@ -74,7 +74,12 @@ def submits(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-8")
     bed.train("digits-7")
     bed.train("digits-8")
-    for path in ("", "/attempts", "/gates", "/teardown", "/login", "/events", "/cost", "/facts", "/spec", "/launch"):
+    ask("POST", "/v1/what-if", {"spec": {**SPEC, "expect_runtime_s": 36000}, "markets": ["spot", "on_demand"]})
+    ask("POST", "/v1/what-if", {"spec": {"comand": "x"}})
+    for path in ("/forecast", "", "/attempts", "/gates", "/teardown", "/login", "/events", "/cost", "/facts", "/spec"):
+        ask("GET", RUN + path)
+        ask("GET", "/v1/runs/digits-9" + path)
+    for path in ("/launch",):
         ask("GET", RUN + path)
         ask("GET", "/v1/runs/digits-9" + path)
     ask("POST", RUN + "/drill")

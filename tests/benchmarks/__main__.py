@@ -21,6 +21,7 @@ from tests.benchmarks import (
     curves,
     delivering,
     evidence,
+    forecasting,
     growth,
     hosts,
     idling,
@@ -45,7 +46,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, reading, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     syncing, curves, cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
-    live_pages, long_logs, looking, queueing, hosts, slurm_ticking, kubernetes_ticking,
+    live_pages, long_logs, looking, queueing, hosts, slurm_ticking, kubernetes_ticking, forecasting,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

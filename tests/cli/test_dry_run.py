@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from supervisor.cli.views.plan import plan_lines
+from supervisor.cli.views.plan import plan_lines, show_what_if, variations_from
 from tests.cli.test_providers import profile
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -225,3 +225,61 @@ def test_a_profile_that_cannot_be_read_stops_no_run_that_was_submitted(
     monkeypatch.setattr("supervisor.cli.runs.watch.follow_run", lambda *_: 0)
     accepting.refuse("GET", "/v1/runs/digits-7/spec", status, "NO", "no")
     assert spot("submit", "--watch", "--", "x").code == 0
+
+
+# --- the forecast, and what if ----------------------------------------------------------------------------------------
+
+
+def a_forecast(p50: float = 12.0, **fields: Any) -> dict[str, Any]:
+    return {
+        "text": "about $12 (9 to 17), done Sat 14:00 UTC (12:30 to 18:10); on-demand would cost $41", "futures": 10_000,
+        "cost_usd": {"p10": 0.75 * p50, "p50": p50, "p90": 1.5 * p50},
+        "ends_at": {"p10": "2026-11-21T12:30:00Z", "p50": "2026-11-21T14:00:00Z", "p90": None},
+        "deadline_kept": None, "unknown": [],
+        "assumes": [{"name": "work", "text": "10 h of training are left", "source": "given"}], **fields,
+    }  # fmt: skip
+
+
+def test_the_forecast_stands_in_the_plan_with_what_it_assumes() -> None:
+    text = plan_text(forecast=a_forecast())
+    assert "Forecast: about $12 (9 to 17), done Sat 14:00 UTC" in text
+    assert "10,000 simulated futures" in text
+    assert "given     10 h of training are left" in text
+    assert "Forecast" not in plan_text()
+    nothing = plan_text(forecast=a_forecast(text="no forecast: nobody knows", futures=0))
+    assert "Forecast: no forecast: nobody knows." in nothing
+    assert "10 h of training" not in nothing
+
+
+def test_what_is_varied_is_sent_as_the_api_has_it() -> None:
+    wish = variations_from("zones=1/a+b,deadline=20h/none/2026-12-01T00:00:00Z,shape=l4/a2+a3,spot=yes/no/both", NOW)
+    assert wish == {
+        "zones": [1, ["a", "b"]],
+        "deadlines": ["2026-11-21T08:00:00+00:00", None, "2026-12-01T00:00:00Z"],
+        "shapes": [["l4"], ["a2", "a3"]],
+        "markets": ["spot", "on_demand", "both"],
+    }
+
+
+@pytest.mark.parametrize("text", ["zone=1", "zones", "zones=", "spot=maybe", "deadline=soon"])
+def test_a_variation_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        variations_from(text, NOW)
+
+
+def test_what_if_shows_a_row_and_a_bar_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"zones": ["a"], "deadline": None, "shapes": [], "market": "spot", "refused": None, "forecast": a_forecast()}
+    dear = {**row, "market": "on_demand", "forecast": a_forecast(24.0, deadline_kept=0.979)}
+    refused = {**row, "market": "both", "forecast": None, "refused": "that is not allowed"}
+    show_what_if({"rows": [row, dear, refused]}, {"markets": ["spot", "on_demand", "both"]}, "")
+    title, first, second, third, reason = click.unstyle(capsys.readouterr().out).splitlines()
+    assert title.split()[:3] == ["SPOT", "COST", "ABOUT"]
+    assert title.endswith("$36.00")
+    assert "$12.00 ($9.00 to $18.00)" in first
+    assert "(p90 never)" in first
+    assert first.rstrip().endswith("|-O----|")
+    assert "97 %" in second
+    assert second.index("|") > first.index("|")
+    assert len(second) == len(title), "the dearest p90 is the whole width"
+    assert "|" not in third
+    assert reason == "No figure: that is not allowed."

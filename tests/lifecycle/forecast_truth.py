@@ -13,8 +13,6 @@ from random import Random
 from typing import NamedTuple
 
 from supervisor.lifecycle.rungs.futures import (
-    PRIOR,
-    RETURN_PER_S,
     UP_SHARE,
     Course,
     Curve,
@@ -28,6 +26,7 @@ from supervisor.lifecycle.rungs.futures import (
     outlook,
 )
 from supervisor.lifecycle.rungs.rule import Rung, Situation
+from supervisor.lifecycle.rungs.survival import PRIOR, PRIOR_RETURN_PER_S
 
 HOUR_S = 3600.0
 SPOT_USD, ON_DEMAND_USD = 3.0, 10.0
@@ -94,7 +93,7 @@ def course_of(world: World) -> Course:
         changeover_s=CHANGEOVER,
         save_every_s=SAVE_EVERY_S,
         lifetimes=Lifetimes(world.curve),
-        return_per_s=RETURN_PER_S,
+        return_per_s=PRIOR_RETURN_PER_S,
         tick_s=30.0,
         rule=world.rule,
         places=[SpotPlace(SPOT_USD, UP_SHARE)] * world.zones,
@@ -116,7 +115,7 @@ class TrueRun:
         self.held: Rung | None = None
         self.zone, self.age_s, self.starts_s, self.unsaved_s, self.life_s = 0, 0.0, 0.0, 0.0, inf
         self.at = self.usd = 0.0
-        returns_p = 1.0 - exp(-RETURN_PER_S * tick_s)
+        returns_p = 1.0 - exp(-PRIOR_RETURN_PER_S * tick_s)
         self.returns_p, self.leaves_p = returns_p, returns_p * (1.0 - UP_SHARE) / UP_SHARE
         if world.old_h is not None:
             self.held, self.age_s = Rung.SPOT, world.old_h * HOUR_S

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from supervisor.lifecycle.rungs.futures import (
-    PRIOR,
     Course,
     HeldMachine,
     Lifetimes,
@@ -21,6 +20,7 @@ from supervisor.lifecycle.rungs.futures import (
     outlook,
 )
 from supervisor.lifecycle.rungs.rule import Rung
+from supervisor.lifecycle.rungs.survival import PRIOR
 from tests.lifecycle.forecast_truth import GRID, HOUR_S, World, course_of, score
 
 ROUGH = [world for world in GRID if world.name in ("rough, no deadline", "rough, much slack", "an old machine")]

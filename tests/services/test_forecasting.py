@@ -188,3 +188,33 @@ def test_a_database_that_is_away_is_not_zero_runs(bed: Bed, monkeypatch: pytest.
 
     monkeypatch.setattr(bed.store, "page", down)
     assert Calibration(bed.parts).read() is None
+
+
+# --- what if ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_if_has_a_row_for_each_combination(bed: Bed) -> None:
+    deadline = "2099-01-01T00:00:00Z"
+    wish = {"zones": [1, ["local-b"]], "markets": ["on_demand", "both"], "deadlines": [None, deadline]}
+    rows = Client(bed.services).post("/v1/what-if", json={"spec": SPOT, **wish}).json()["rows"]
+    assert len(rows) == 8
+    assert [row["market"] for row in rows[:4]] == ["on_demand", "both"] * 2
+    assert {tuple(row["zones"]) for row in rows} == {(bed.provider.offered[0].placement.zone,), ("local-b",)}
+    on_demand, both = rows[0]["forecast"], rows[1]["forecast"]
+    assert on_demand["cost_usd"]["p50"] > both["cost_usd"]["p50"]
+    assert [row["forecast"]["deadline_kept"] is None for row in rows[::2]] == [True, False, True, False]
+    assert bed.store.page(forecasting.RunFilter(), None, 10).runs == ()
+
+
+def test_a_combination_that_a_submit_would_refuse_says_why(bed: Bed) -> None:
+    wish = {"shapes": [["cpu"], ["no-such-shape"]]}
+    good, bad = Client(bed.services).post("/v1/what-if", json={"spec": SPOT, **wish}).json()["rows"]
+    assert (good["refused"], bad["forecast"]) == (None, None)
+    assert "not a known shape" in bad["refused"]
+
+
+def test_too_many_combinations_are_refused(bed: Bed) -> None:
+    wish = {"zones": [1] * 12, "markets": ["spot", "both", "on_demand"]}
+    answer = Client(bed.services).post("/v1/what-if", json={"spec": SPOT, **wish})
+    assert answer.status_code == 422
+    assert "36 combinations" in answer.json()["detail"]

@@ -22,7 +22,7 @@ from supervisor.services.machines.incidents import list_incidents
 from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
 from supervisor.services.plan import spec_view
 from supervisor.services.plan.forecasting import ForecastShown
-from supervisor.services.plan.plan import plan
+from supervisor.services.plan.plan import Variations, WhatIf, plan, what_if
 from supervisor.services.plan.plan_view import Plan
 from supervisor.services.plan.spec_view import LaunchShown, RunSpecShown
 from supervisor.services.reading import console, diagnosis, evidence
@@ -77,6 +77,20 @@ async def submit_run(request: Request, query: parameters.SubmitParameters, body:
     reads_bucket = body.run_id is not None and not services.parts.objects.url.startswith("file:")
     in_thread = in_slow_thread if reads_bucket else run_in_threadpool
     return kept_response(await in_thread(submit, services.parts, submission, caller))
+
+
+@routes.on("POST /v1/what-if", Scope.WRITE, refuses=SPEC)
+async def forecast_variations(request: Request, body: bodies.WhatIfBody) -> WhatIf:
+    """Show what a run would cost and when it would end with other zones, deadlines, shapes or markets. At most 24
+    combinations; nothing is made or started."""
+    variations = Variations(
+        zones=tuple(each if isinstance(each, int) else tuple(each) for each in body.zones),
+        deadlines=tuple(epoch(each) for each in body.deadlines),
+        shapes=tuple(map(tuple, body.shapes)),
+        markets=tuple(body.markets),
+    )
+    submission = SubmitRequest(spec=body.spec.as_spec(), run_id=None)
+    return await in_slow_thread(what_if, services_of(request).parts, submission, variations, caller_of(request))
 
 
 @routes.on(

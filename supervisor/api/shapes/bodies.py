@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, StringConstraints
 
@@ -104,6 +104,18 @@ class CreateBaseBody(Strict):
     shapes: Names = []
     secrets: Annotated[dict[EnvName, SecretRef], Field(max_length=64)] = {}
     setup_s: Seconds | None = None
+
+
+class WhatIfBody(Strict):
+    """`spec`: as a submit takes it. The other fields say what is tried of it, in all combinations: [] = as in the spec.
+    `zones`: names, or how many of the zones that fit, in the order of the tries. `deadlines`: null = none. `shapes`: in
+    order of preference."""
+
+    spec: RunSpec
+    zones: Annotated[list[Annotated[int, Field(ge=1, le=100), WHOLE] | Names], Field(max_length=12)] = []
+    deadlines: Annotated[list[Annotated[Moment, Field(strict=False)] | None], Field(max_length=12)] = []
+    shapes: Annotated[list[Names], Field(max_length=12)] = []
+    markets: Annotated[list[Literal["spot", "on_demand", "both"]], Field(max_length=3)] = []
 
 
 class ResumeBody(Strict):

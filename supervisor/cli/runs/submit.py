@@ -1,4 +1,4 @@
-"""submit: a YAML file, or options and a command after `--`, or both: an option wins over the file.
+"""submit and plan: a YAML file, or options and a command after `--`, or both: an option wins over the file.
 
 The request carries an Idempotency-Key of its own, so that it can be repeated when its response is lost: no second run.
 """
@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,46 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
         _note_dangers(client, run["run_id"])
         ctx.exit(follow_run(client, run["run_id"], None))
     output.suggest(f"spot watch {run['run_id']}")
+
+
+@click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")
+@click.argument("file", metavar="[FILE.yaml] [-- COMMAND ARGS...]", required=False, type=click.Path())
+@click.option("--what-if", "variations", metavar="KEY=A/B,...", help="Compare zones, deadline, shape or spot.")
+@submit_options
+@output_option
+@target_options
+@click.pass_context
+def plan(
+    ctx: click.Context, /, target: Target, form: str, file: str | None, variations: str | None, **given: Any
+) -> None:
+    """Show what a submit would do, what it would cost and when it would end; nothing is done.
+
+    \b
+      spot plan train.yaml
+      spot plan train.yaml --what-if zones=1/3,deadline=20h/40h,spot=yes/both
+
+    --what-if compares all combinations. zones: how many, or names joined by +. deadline: a time from now, a date, or
+    none. shape: names joined by +. spot: yes, no, or both.
+    """
+    from supervisor.cli.views.plan import show_what_if, variations_from
+
+    client = target.client(APPEARS_S)
+    is_local = machines_here(client, given["providers"])
+    body = body_from(file, ctx.meta.get(WORDS), given, is_local)
+    settle_environment(body["spec"], given["venv"], client.url, is_local)
+    body["spec"].pop("smoke", None)
+    if is_sweep(body["spec"]):
+        raise click.UsageError("A plan is for one run; `spot submit --dry-run` shows those of a sweep.")
+    if variations is None:
+        _show_plan(client, body, file, given, form=form, follow=given["follow"])
+        return
+    settle_code(client, body["spec"], send=False)
+    wish = variations_from(variations, datetime.now(UTC))
+    try:
+        answer = client.post("/v1/what-if", {"spec": body["spec"], **wish})
+    except Problem as error:
+        raise in_words_of_file(error, file) from None
+    show_what_if(answer, wish, form)
 
 
 def _smoke(command: object, spec: Json) -> Json:

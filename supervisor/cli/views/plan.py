@@ -1,4 +1,5 @@
-"""submit --dry-run: the plan of a submit for people: what would happen, where, for how much, and which checks fail.
+"""plan, and submit --dry-run: what a submit would do, for people: where, for how much, until when, and which checks
+fail; and the table of `plan --what-if`.
 
 Passed checks share one line; every other check has its cause and its fix. What the first machine would receive is
 shown as names and sizes; -o json holds it in full.
@@ -9,12 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.output import Table, check_advice, check_lines, paragraph, paragraphs, safe, utc_minute
+from supervisor.cli.options import duration_s
+from supervisor.cli.output import Table, check_advice, check_lines, clock, paragraph, paragraphs, safe, utc_minute
 from supervisor.cli.views.profile import danger_lines, survival_lines
 from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
@@ -159,3 +163,111 @@ def _launch(launch: Json | None) -> list[str]:
         sizes = {key: len(json.dumps(launch[key])) for key in launch if key != "kind"}
     parts = ", ".join(f"{safe(key)} {size_text(size)}" for key, size in sizes.items())
     return [*paragraph(f"{head}: {parts}.", "  "), "All of it: spot submit --dry-run -o json"]
+
+
+# --- what if ----------------------------------------------------------------------------------------------------------
+
+BAR = 28
+_FIELDS = {"zones": "zones", "deadline": "deadlines", "shape": "shapes", "spot": "markets"}
+_MARKETS = {"yes": "spot", "no": "on_demand", "both": "both"}
+
+
+def variations_from(text: str, now: datetime) -> Json:
+    """`zones=1/3,deadline=20h/40h` as the API takes it. Raises click.BadParameter."""
+    wish: Json = {}
+    for part in text.split(","):
+        key, _, values = part.strip().partition("=")
+        field = _FIELDS.get(key)
+        if field is None or not values:
+            raise click.BadParameter(f"--what-if: {part!r} is not zones=, deadline=, shape= or spot= with its values.")
+        wish[field] = [_variation(field, value.strip(), now) for value in values.split("/")]
+    return wish
+
+
+def _variation(field: str, value: str, now: datetime) -> object:
+    if field == "zones" and value.isdigit():
+        return int(value)
+    if field == "markets":
+        if value not in _MARKETS:
+            raise click.BadParameter(f"--what-if: spot is yes, no or both, not {value!r}.")
+        return _MARKETS[value]
+    if field != "deadlines":
+        return value.split("+")
+    if value == "none":
+        return None
+    if "T" in value:
+        return value
+    return (now + timedelta(seconds=duration_s(value))).isoformat(timespec="seconds")
+
+
+def show_what_if(answer: Json, wish: Json, form: str) -> None:
+    """A row for each combination, with a bar of its cost from p10 to p90. Only what was varied has a column."""
+    rows = answer["rows"]
+    if output.emit(answer, rows, form, "market"):
+        return
+    most = max((_cost(row)[2] for row in rows if _cost(row)), default=0.0)
+    columns = {
+        "zones": ("ZONES", lambda row: _zones(row["zones"])),
+        "shapes": ("SHAPE", lambda row: safe("+".join(row["shapes"])) or "any"),
+        "markets": ("SPOT", lambda row: {"spot": "yes", "on_demand": "no"}.get(row["market"], safe(row["market"]))),
+        "deadlines": ("DEADLINE", lambda row: clock(row["deadline"]) if row["deadline"] else "none"),
+    }
+    shown = {title: cell for field, (title, cell) in columns.items() if field in wish}
+    bar = f"{'COST':<{BAR - 8}}{money(most) if most else '':>8}"
+    table = Table(
+        "market",
+        {
+            **shown,
+            "COST ABOUT": _cost_text,
+            "DONE ABOUT": _done_text,
+            "KEPT": _kept_text,
+            bar: lambda row: _bar(row, most),
+        },
+        (bar,),
+    )
+    output.show(table.lines(rows))
+    reasons = [text for row in rows if (text := _no_figure(row))]
+    output.show([line for text in dict.fromkeys(reasons) for line in paragraph(f"No figure: {safe(text)}.", "  ")])
+
+
+def _cost(row: Json) -> list[float]:
+    """p10, p50, p90; [] = not known."""
+    costs = (row["forecast"] or {}).get("cost_usd")
+    return [costs["p10"], costs["p50"], costs["p90"]] if costs else []
+
+
+def _no_figure(row: Json) -> str:
+    return str(row["refused"] or "; ".join((row["forecast"] or {}).get("unknown", ())))
+
+
+def _zones(zones: Sequence[str]) -> str:
+    return safe(zones[0]) if len(zones) == 1 else f"{len(zones)}: {safe(zones[0])}, …" if zones else "all"
+
+
+def _cost_text(row: Json) -> str:
+    cost = _cost(row)
+    return f"{money(cost[1])} ({money(cost[0])} to {money(cost[2])})" if cost else DASH
+
+
+def _done_text(row: Json) -> str:
+    ends = (row["forecast"] or {}).get("ends_at")
+    if not ends:
+        return DASH
+    p50, p90 = (clock(ends[name]) if ends[name] else "never" for name in ("p50", "p90"))
+    return f"{p50} (p90 {p90})"
+
+
+def _kept_text(row: Json) -> str:
+    kept = (row["forecast"] or {}).get("deadline_kept")
+    return DASH if kept is None else f"{int(100 * kept + 1e-9)} %"
+
+
+def _bar(row: Json, most: float) -> str:
+    """`   |---O------|   `: p10, p50, p90 between 0 and the largest of all rows."""
+    cost = _cost(row)
+    if not cost or most <= 0:
+        return ""
+    low, middle, high = (round(each / most * (BAR - 1)) for each in cost)
+    line = [" "] * low + ["-"] * (high - low + 1)
+    line[low], line[high], line[middle] = "|", "|", "O"
+    return "".join(line)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from math import cos, exp, inf, log, pi, sqrt
 
 from supervisor.lifecycle.rungs.rule import Rung, Situation, choose
+from supervisor.lifecycle.rungs.survival import PRIOR, Curve
 
 Draw = Callable[[], float]  # uniform between 0 and 1, without 1
 Asked = tuple[Rung, float | None]  # the rung, and until when it waits at the latest; None = for ever
 Rule = Callable[[Situation], Asked]
-Curve = Sequence[tuple[float, float]]  # (age of a machine in seconds, the share that outlives it), ages rise
 
 FUTURES, LEAST_FUTURES = 10_000, 300
 EVENTS_MOST = 300_000  # of all futures together: with more, fewer futures are simulated
@@ -29,16 +29,8 @@ HORIZON_S = 365 * 86_400.0
 HOUR_S = 3600.0
 WORST_SIGMAS = 2.0
 LEAST_SHARE = 1e-6
-# Where nothing else is known. Of 1,442 preemptible machines of 2019 (717 were preempted; stops by their users are
-# censored): (age, the share that still lived). After 24 h that platform ended each of them: not a fact of today.
-PRIOR = (
-    (300.0, 0.9609), (600.0, 0.9357), (1800.0, 0.8968), (3600.0, 0.8513), (7200.0, 0.8038), (14_400.0, 0.7447),
-    (28_800.0, 0.7108), (43_200.0, 0.683), (64_800.0, 0.6434), (82_800.0, 0.6183),
-)  # fmt: skip
 PRIOR_SIGMA = 0.5  # of the hazard: how far the zones of those data lie apart
-# By 13 zones with H100 spot in October 2025, 2,104 rounds of 10 minutes: the share of rounds with a machine, and how
-# soon a zone without one has some again: 0.13 in 10 minutes.
-UP_SHARE, RETURN_PER_S = 0.77, -log(1.0 - 0.13) / 600.0
+UP_SHARE = 0.77  # of 2,104 rounds in 13 zones with H100 spot in October 2025, those with a machine
 
 
 @dataclass(frozen=True, slots=True)

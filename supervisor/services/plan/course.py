@@ -20,13 +20,14 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.machines import Offer, ZoneRecord
 from supervisor.domain.observation import World
+from supervisor.domain.policies import FOR_COST, FOR_SPOT
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.living.drilling import verdict_of
+from supervisor.lifecycle.offers.market import goal_of
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S, lent_by
 from supervisor.lifecycle.rungs.futures import (
     PRIOR_SIGMA,
-    RETURN_PER_S,
     UP_SHARE,
     Course,
     HeldMachine,
@@ -40,10 +41,11 @@ from supervisor.lifecycle.rungs.futures import (
     only_spot,
 )
 from supervisor.lifecycle.rungs.rule import Rung
+from supervisor.lifecycle.rungs.survival import PRIOR_RETURN_PER_S
 from supervisor.ports.store import Sample
 from supervisor.services.parts import Parts
 from supervisor.wording.figures import age_text, money_text, plural, rate_text
-from supervisor.wording.forecast import SURVIVES, needs_person
+from supervisor.wording.forecast import SURVIVES, leaving_s, needs_person
 from supervisor.wording.sessions import Work, work_of
 
 MEASURED, GIVEN, ASSUMED = "measured", "given", "assumed"
@@ -117,18 +119,24 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
         changeover_s=_changeover(basis, parts, provider, history),
         save_every_s=_save_every_s(basis, run, history) if places else 0.0,
         lifetimes=Lifetimes(),
-        return_per_s=RETURN_PER_S,
+        return_per_s=PRIOR_RETURN_PER_S,
         tick_s=world.knobs.poll_interval_s,
         rule=rule,
         places=places,
         on_demand_usd_per_h=on_demand,
-        deadline=run.policy.limits.deadline,
+        deadline=_deadline(run),
         held=_held(run, now),
         spent_usd=run_cost_usd(run, now),
         hazard_sigma=PRIOR_SIGMA,
         machine_max_s=run.policy.limits.machine_max_s,
     )
     return basis
+
+
+def _deadline(run: Run) -> float | None:
+    """The work must end before: a run leaves its machine in time."""
+    deadline = run.policy.limits.deadline
+    return None if deadline is None else deadline - leaving_s(run)
 
 
 def _why_none(run: Run, world: World) -> list[str]:
@@ -226,12 +234,13 @@ def _save_every_s(basis: Basis, run: Run, history: History) -> float:
 
 
 def _rule_of(run: Run) -> Rule:
-    policy = run.policy
+    policy, goal = run.policy, goal_of(run.policy)
     if not policy.spot:
         return only_on_demand
-    if not policy.allow_on_demand:
+    if not policy.allow_on_demand or goal == FOR_SPOT:
         return only_spot
-    return first_that_is_there if policy.limits.deadline is None else keeping_deadline
+    is_kept = goal == FOR_COST and policy.limits.deadline is not None
+    return keeping_deadline if is_kept else first_that_is_there
 
 
 def _places(basis: Basis, run: Run, order: Order) -> tuple[list[SpotPlace], float | None]:

@@ -142,7 +142,7 @@ def forecast_json(run: Run, basis: Basis, now: float, futures: int = FUTURES) ->
     if seen is not None and seen.usd is None:
         unknown.append("the price of a machine that it may use is not known, so there is no cost")
     return {
-        "text": _text(seen, unknown, deadline, now),
+        "text": _text(seen, unknown, run, now),
         "cost_usd": None if seen is None or seen.usd is None else _usd_range(seen.usd),
         "ends_at": None if seen is None else _ends_range(seen.ends_at),
         "deadline": formats.maybe_time(deadline),
@@ -162,7 +162,7 @@ def _draw_of(run: Run, now: float) -> Draw:
     return Random(seed).random  # noqa: S311 - no secret
 
 
-def _text(seen: Outlook | None, unknown: Sequence[str], deadline: float | None, now: float) -> str:
+def _text(seen: Outlook | None, unknown: Sequence[str], run: Run, now: float) -> str:
     if seen is None:
         return f"no forecast: {'; '.join(unknown)}"
     ends, costs = seen.ends_at, seen.usd
@@ -171,7 +171,8 @@ def _text(seen: Outlook | None, unknown: Sequence[str], deadline: float | None, 
         (ends.p10, ends.p50, ends.p90),
         None if costs is None else (costs.p10, costs.p50, costs.p90),
         on_demand_usd=seen.on_demand_usd,
-        deadline=deadline,
+        spent=run_cost_usd(run, now) > 0,
+        deadline=run.policy.limits.deadline,
         kept=seen.kept,
     )
 

@@ -8,13 +8,16 @@ source that does not respond gets a line that says so, and delays nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+
+from typing_extensions import TypedDict
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import CodeNotFound, SpotError
+from supervisor.domain.errors import CodeNotFound, InvalidRequest, SpotError, Unavailable
 from supervisor.domain.findings import Finding
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
@@ -27,7 +30,7 @@ from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.machines.incidents import blocked_now
 from supervisor.services.parts import Answer, Parts, ask_together
-from supervisor.services.plan.forecasting import forecast_plan
+from supervisor.services.plan.forecasting import ForecastShown, forecast_plan
 from supervisor.services.plan.plan_view import (
     CREATE,
     RERUN,
@@ -48,7 +51,7 @@ from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
 from supervisor.services.runs.money.caps import refuse_above
 from supervisor.services.runs.money.plans import sign
-from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, secret_refusal, settled, warnings_of
+from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, Spec, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest
 from supervisor.services.runs.spec_secrets import hidden
 from supervisor.services.runs.submit import SubmitRequest, named_run, new_run, subject_of
@@ -56,6 +59,13 @@ from supervisor.services.views import formats
 
 WITHIN_S, LEAST_S = 4.0, 0.5  # for all sources together; the least that is left for the last of them
 GB = 10**9
+WHAT_IF_MOST, WHAT_IF_FUTURES = 24, 2000
+SAME = "same"  # as in the spec
+MARKETS: Mapping[str, Spec] = {
+    "spot": {"spot": True, "allow_on_demand": False},
+    "on_demand": {"spot": False, "allow_on_demand": False},
+    "both": {"spot": True, "allow_on_demand": True},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,7 @@ def plan(
     offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
     world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
     order = queue(run, world, now)
+    outlook = forecast_plan(parts, run, now)  # before the questions: it takes of their time
     answers = ask_together(_questions(parts, sources, forecast, order), max(LEAST_S, until - time.monotonic()))
     readings = Readings(
         answers,
@@ -101,7 +112,7 @@ def plan(
         is_missing,
         _stopped(parts, run, world, order, now),
     )
-    shown = plan_json(forecast, order, readings, forecast_plan(parts, run, now), now)
+    shown = plan_json(forecast, order, readings, outlook, now)
     if forecast.update.limited is not None:
         signed = sign(parts, subject_of(request, forecast.update), run, caller, now)
         shown |= {"plan_id": signed.plan_id, "plan_expires_at": formats.time_text(signed.expires_at)}
@@ -143,6 +154,97 @@ def _refuse_one_more(parts: Parts, owner: str, caller: Caller) -> None:
     if caller.max_active_runs is not None:
         counts = parts.store.page(RunFilter(owner=owner), None, 1).counts
         refuse_more(sum(counts.get(status, 0) for status in ACTIVE), owner, caller)
+
+
+# --- what if --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Variations:
+    """What is tried of each field; () = as in the spec. `zones`: their names, or how many of those that fit.
+    `deadlines`: epoch seconds, None = no deadline. `markets`: of MARKETS."""
+
+    zones: tuple[int | tuple[str, ...], ...] = ()
+    deadlines: tuple[float | None, ...] = ()
+    shapes: tuple[tuple[str, ...], ...] = ()
+    markets: tuple[str, ...] = ()
+
+
+class WhatIfRow(TypedDict):
+    """One combination. `zones`, `shapes`: [] = all that fit. `market`: spot, on_demand or both. `refused`: why a submit
+    would refuse it; then there is no forecast."""
+
+    zones: list[str]
+    deadline: formats.Time | None
+    shapes: list[str]
+    market: str
+    refused: str | None
+    forecast: ForecastShown | None
+
+
+class WhatIf(TypedDict):
+    rows: list[WhatIfRow]
+
+
+def what_if(parts: Parts, request: SubmitRequest, variations: Variations, caller: Caller) -> WhatIf:
+    """The forecast of each combination, by fewer futures than that of a plan. Raises what a submit of the spec itself
+    raises; InvalidRequest where there are too many combinations."""
+    now = parts.clock.now()
+    spec = settled(request.spec, parts)
+    specs = list(_varied(spec, variations, _zones_in_order(parts, replace(request, spec=spec), caller, now)))
+    if len(specs) > WHAT_IF_MOST:
+        raise InvalidRequest(f"These are {len(specs)} combinations; at most {WHAT_IF_MOST} are forecast at once.", {})
+    return {"rows": [_row(parts, replace(request, spec=each), caller, now) for each in specs]}
+
+
+def _zones_in_order(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> list[str]:
+    run = forecast_submit(parts, request, caller, now).run
+    offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
+    world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
+    return list(dict.fromkeys(offer.placement.zone for offer, _ in queue(run, world, now)))
+
+
+def _varied(spec: Spec, variations: Variations, zones: Sequence[str]) -> Iterator[Spec]:
+    for zone, deadline, shapes, market in product(
+        variations.zones or (None,), variations.deadlines or (SAME,), variations.shapes or (None,),
+        variations.markets or (None,),
+    ):  # fmt: skip
+        changed = dict(spec)
+        if zone is not None:
+            changed["zones"] = list(zones[:zone] if isinstance(zone, int) else zone)
+        if shapes is not None:
+            changed["shapes"] = list(shapes)
+        if market is not None:
+            changed |= MARKETS[market]
+        if deadline is not SAME:
+            limits = {name: value for name, value in changed.get("limits", {}).items() if name != "deadline"}
+            changed["limits"] = limits | ({} if deadline is None else {"deadline": formats.time_text(deadline)})
+        yield {name: value for name, value in changed.items() if value not in ([], {}, None)}
+
+
+def _row(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> WhatIfRow:
+    spec, refused, shown = request.spec, None, None
+    try:
+        run = forecast_submit(parts, request, caller, now).run
+        shown = forecast_plan(parts, run, now, WHAT_IF_FUTURES)
+    except Unavailable:
+        raise
+    except SpotError as error:
+        refused = str(error)
+    return {
+        "zones": list(spec.get("zones", [])),
+        "deadline": spec.get("limits", {}).get("deadline"),
+        "shapes": list(spec.get("shapes", [])),
+        "market": _market(spec),
+        "refused": refused,
+        "forecast": shown,
+    }
+
+
+def _market(spec: Spec) -> str:
+    if not spec.get("spot", True):
+        return "on_demand"
+    return "both" if spec.get("allow_on_demand", False) else "spot"
 
 
 def _learn_places(parts: Parts, request: SubmitRequest, within_s: float) -> None:
