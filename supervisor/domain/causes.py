@@ -22,6 +22,7 @@ class Cause(StrEnum):
     TIME_LIMIT = "time_limit"
     MACHINE_DELETED = "machine_deleted"
     SUPERSEDED = "superseded"
+    RACE_LOST = "race_lost"
     CUT_OFF = "cut_off"
     NO_CAPACITY = "no_capacity"
     QUOTA = "quota"
@@ -129,7 +130,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule(
         (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
     ),
-    CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
+    CauseRule(
+        (C.SUPERSEDED, C.CUT_OFF, C.RACE_LOST), Kind.FREE, False, False, False, "another attempt is live, or recover"
+    ),
     CauseRule((C.LAUNCH_REJECTED,), Kind.PAID, True, True, False, BACKOFF, DELIVERED_AGAIN),
     CauseRule((C.LAUNCH_REJECTED,), Kind.FINAL, False, False, False, "failed", MACHINE_WAS_THERE),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),

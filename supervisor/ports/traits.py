@@ -37,7 +37,7 @@ class Traits:
     more. `keeps`: its machines can be switched off, and started again with their disks (KeepsMachines of
     ports/provider.py). `warning_s`: its machines are warned at least so long before their end, and the next one earlier
     where saves take longer, or where a time limit has cut one off; 0 = that does not change. `meter`: what stops the
-    bill.
+    bill. `races`: it bills by the second and deletes a machine at once, so two may be requested where one is needed.
 
     Texts for people, "" = none: `account_noun`: the noun for its account (`project`). `tool`: the option that gives the
     account to the platform's own program; `compare`: a question and what to compare when a person sees other machines
@@ -68,6 +68,7 @@ class Traits:
     memory_grows: bool = False
     warning_s: float = 0.0
     keeps: bool = False
+    races: bool = False
 
     @property
     def rented(self) -> bool:

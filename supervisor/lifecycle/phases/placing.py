@@ -36,7 +36,7 @@ from supervisor.lifecycle.decision import (
     unread,
 )
 from supervisor.lifecycle.ending.keeping import before_start, fallback_at, started
-from supervisor.lifecycle.ending.retiring import next_due
+from supervisor.lifecycle.ending.retiring import holder_gone, next_due
 from supervisor.lifecycle.living.beats import beat_of
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.overriding import (
@@ -51,6 +51,7 @@ from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks
 from supervisor.lifecycle.offers.ladder import escalation_text, pay_rule
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
+from supervisor.lifecycle.phases.racing import rival_offer
 from supervisor.lifecycle.phases.stopping import begin_stopping
 from supervisor.wording.figures import age_text, clock_text
 
@@ -289,11 +290,15 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
         run = replace(_out_of_queue(run, now), cause=None, detail="")
     run, try_ = started(run, next_try(run, offer, world, now), now)
     place = offer.placement
+    beside = rival_offer(run, try_, world, now)
+    rival = None if beside is None else next_try(replace(run, try_=try_), beside, world, now)
+    rival = rival and replace(rival, beside=try_.launch_id)
     placed = replace(
         run,
         try_=try_,
+        rival=rival or run.rival,
         provider=place.provider,
-        counters=replace(run.counters, tries=run.counters.tries + 1),
+        counters=replace(run.counters, tries=run.counters.tries + (1 if rival is None else 2)),
         next_at=None,
         hold="",
     )
@@ -304,18 +309,20 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
     what = f"Requesting {place.shape} {market}" if try_.on is None else f"Starting the kept machine {try_.machine_name}"
-    text = f"{what} in {zone} ({which})."
+    also = "" if rival is None else f" and in {rival.placement.zone}: the first machine is used, the other one deleted"
+    text = f"{what} in {zone}{also} ({which})."
     event = new_event(
         EventKind.LAUNCHING, text, zone=place.zone, shape=place.shape, spot=place.spot, launch_id=try_.launch_id
     )
-    return Decision(after, (event,), (Launch(try_, holder_gone=not run.retiring),))
+    calls = (try_,) if rival is None else (try_, rival)
+    return Decision(after, (event,), tuple(Launch(call, holder_gone(run)) for call in calls))
 
 
 def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
     """The next try of the attempt that is being placed, for this offer."""
     attempt = run.counters.attempts + 1
-    last = run.try_
-    number = last.number + 1 if last is not None and last.attempt == attempt else 1
+    calls = [call.number for call in (run.try_, run.rival) if call is not None and call.attempt == attempt]
+    number = max(calls, default=0) + 1
     name = machine_name(world.knobs.machine_prefix, world.knobs.supervisor_id, run.run_id, attempt, number)
     return Try(
         attempt=attempt,
@@ -342,35 +349,36 @@ def paced(
     in_flight: Counter[OfferKey] | None = None
     kept = []
     for decision in decisions:
-        offer = _newly_requested(decision, before)
-        if offer is None or offer not in zones or not zones[offer].failures:
+        offers = [offer for offer in _newly_requested(decision, before) if offer in zones and zones[offer].failures]
+        if not offers:
             kept.append(decision)
             continue
         if in_flight is None:
             in_flight = Counter(_in_flight(before.values()))
-        if in_flight[offer] < PROBES:
-            in_flight[offer] += 1
-            kept.append(decision)
+        full = [offer for offer in offers if in_flight[offer] >= PROBES]
+        if full:
+            kept.append(_held(before[decision.run.key], zones[full[0]], now))
         else:
-            kept.append(_held(before[decision.run.key], zones[offer], now))
+            in_flight.update(offers)
+            kept.append(decision)
     return kept
 
 
-def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey | None:
-    for action in decision.actions:
-        if isinstance(action, Launch):
-            before = runs_before[decision.run.key].try_
-            if before is None or before.launch_id != action.try_.launch_id:
-                return offer_key(action.try_.placement)
-    return None
+def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> list[OfferKey]:
+    calls = [action.try_ for action in decision.actions if isinstance(action, Launch)]
+    if not calls:
+        return []
+    run = runs_before[decision.run.key]
+    known = [call.launch_id for call in (run.try_, run.rival) if call is not None]
+    return [offer_key(call.placement) for call in calls if call.launch_id not in known]
 
 
 def _in_flight(runs: Iterable[Run]) -> Iterable[OfferKey]:
     """The offers of create calls without a response so far."""
     for run in runs:
-        try_ = run.open_try
-        if try_ is not None and (run.attempt is None or run.attempt.launch_id != try_.launch_id):
-            yield offer_key(try_.placement)
+        for call in (run.open_try, run.open_rival):
+            if call is not None and (run.attempt is None or run.attempt.launch_id != call.launch_id):
+                yield offer_key(call.placement)
 
 
 def _held(run: Run, record: ZoneRecord, now: float) -> Decision:

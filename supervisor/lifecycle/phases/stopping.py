@@ -22,6 +22,7 @@ from supervisor.lifecycle.diagnosis.reading import of_end
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, ended_event
 from supervisor.lifecycle.ending.keeping import is_settled, put_back
+from supervisor.lifecycle.ending.retiring import CREATE_SETTLED_S
 from supervisor.lifecycle.living.beats import beat_of, lasting_metric, with_beat
 from supervisor.lifecycle.living.limits import limit_passed, machines_since
 from supervisor.lifecycle.living.overriding import done_of, finish_done_work, is_torn
@@ -29,8 +30,6 @@ from supervisor.lifecycle.phases.beginning import obtain
 from supervisor.wording.forecast import stopping_s
 from supervisor.wording.stalls import odd_text
 from supervisor.wording.why import announced_facts
-
-CREATE_SETTLED_S = 180.0  # by then a create call has been answered or has given up (deadline of a call: 60 s)
 
 
 def begin_stopping(run: Run, now: float) -> Decision:
