@@ -195,6 +195,8 @@ class Race:
         else:
             machine.out = True
         machine.read = None
+        if machine.out and machine.gone_at is None:  # an agent that stops switches its machine off
+            machine.gone_at = self.now + 10.0
 
     def _put(self, baton: Baton, generation: str) -> None:
         try:

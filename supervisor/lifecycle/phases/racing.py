@@ -96,8 +96,11 @@ def _is_up(part: Part[Machine]) -> bool:
 
 
 def with_rival_call(decision: Decision, obs: Observation) -> Decision:
-    """The second call is repeated with the first one, under the same conditions, while its machine is not there."""
+    """The second call is repeated with the first one, under the same conditions, while its machine is not there. Where
+    its zone cannot be read, it may have won already: nothing is requested or canceled before that is known."""
     rival = decision.run.open_rival
+    if rival is not None and isinstance(obs.rival, Unknown) and not obs.rival.taken:
+        return replace(decision, actions=())
     if rival is None or not any(isinstance(action, Launch) for action in decision.actions):
         return decision
     is_requested = isinstance(obs.rival, Seen) and obs.rival.value.state == MachineState.ASKED
