@@ -10,6 +10,8 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Retry, Verdict
 from supervisor.domain.machines import How, MachineRef, Placement
 
+CREATE_SETTLED_S = 180.0  # by then a create call has been answered or has given up (deadline of a call: 60 s)
+
 
 @dataclass(frozen=True, slots=True)
 class Try:

@@ -20,8 +20,6 @@ from supervisor.lifecycle.decision import Decision, new_event, soonest
 from supervisor.lifecycle.ending.keeping import followed, without_kept
 from supervisor.lifecycle.ending.machines import STOPPING_STATES, reading_text
 
-CREATE_SETTLED_S = 180.0  # by then a create call has been answered or has given up (deadline of a call: 60 s)
-
 
 def retire(run: Run, obs: Observation, now: float) -> Decision:
     """What to do about `run.retiring`. No release on an Unknown. `parted` includes the run's own attempt."""

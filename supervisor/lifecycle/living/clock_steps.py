@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from supervisor.domain.attempt import Retiring
+from supervisor.domain.attempt import CREATE_SETTLED_S, Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
-from supervisor.lifecycle.ending.retiring import CREATE_SETTLED_S
 from supervisor.lifecycle.living.beats import TOLERANCE_S
 from supervisor.lifecycle.offers.choosing import longest_pause_s
 from supervisor.wording.sessions import WEEK_S

@@ -15,7 +15,7 @@ from supervisor.contract.baton import Baton
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.actions import Launch, MarkHolderGone
-from supervisor.domain.attempt import Try
+from supervisor.domain.attempt import CREATE_SETTLED_S, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, offer_key
@@ -38,7 +38,7 @@ from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in
 from supervisor.lifecycle.ending.keeping import put_back
-from supervisor.lifecycle.ending.retiring import CREATE_SETTLED_S, holder_gone, lost_launches
+from supervisor.lifecycle.ending.retiring import holder_gone, lost_launches
 from supervisor.lifecycle.living.beats import beat_of, identified, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start
 from supervisor.lifecycle.living.limits import machines_since, watched_since

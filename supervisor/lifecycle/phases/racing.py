@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from supervisor.contract import heartbeat
 from supervisor.domain.actions import Launch, RaiseNext
-from supervisor.domain.attempt import Retiring, Try
+from supervisor.domain.attempt import CREATE_SETTLED_S, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, Offer, offer_key
@@ -30,7 +30,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, new_event, unread
 from supervisor.lifecycle.ending.machines import STOPPING_STATES
-from supervisor.lifecycle.ending.retiring import CREATE_SETTLED_S, holder_gone
+from supervisor.lifecycle.ending.retiring import holder_gone
 from supervisor.lifecycle.living.beats import beat_of
 from supervisor.lifecycle.offers.choosing import queue, stops_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.actions import Action, AskAgentToStop, CloseBaton, Release, VerifyResults, WriteStopMarker
-from supervisor.domain.attempt import Try
+from supervisor.domain.attempt import CREATE_SETTLED_S, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
@@ -22,7 +22,6 @@ from supervisor.lifecycle.diagnosis.reading import of_end
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, ended_event
 from supervisor.lifecycle.ending.keeping import is_settled, put_back
-from supervisor.lifecycle.ending.retiring import CREATE_SETTLED_S
 from supervisor.lifecycle.living.beats import beat_of, lasting_metric, with_beat
 from supervisor.lifecycle.living.limits import limit_passed, machines_since
 from supervisor.lifecycle.living.overriding import done_of, finish_done_work, is_torn
