@@ -128,21 +128,21 @@ def rounds_of(path: Path, names: Iterable[str] = ()) -> dict[str, tuple[int, ...
 
 def compare(zones: dict[str, tuple[int, ...]], lived_s: float, seeds: int = 2) -> str:
     """`lived_s`: how long a machine of these zones lives."""
-    one: list[Need] = []
-    two: list[Need] = []
+    alone: list[Need] = []
+    raced: list[Need] = []
     for seed in range(seeds):
-        one += Needs(zones, 1, seed).all()
-        two += Needs(zones, 2, seed).all()
-    pairs = [(a, b) for a, b in zip(one, two, strict=True) if a.refused]
+        alone += Needs(zones, 1, seed).all()
+        raced += Needs(zones, 2, seed).all()
+    pairs = [(a, b) for a, b in zip(alone, raced, strict=True) if a.refused]
     waits = [(a.wait_s, b.wait_s) for a, b in pairs]
     if not waits:
         return "no zone refuses first"
     before, after = median(a for a, _ in waits), median(b for _, b in waits)
-    cost = sum(need.losers for need in two) * LOSER_S / (len(two) * lived_s)
+    cost = sum(need.losers for need in raced) * LOSER_S / (len(raced) * lived_s)
     return (
-        f"{len(zones)} zones, {len(waits)} of {len(one)} needs are refused: median wait {before:.0f} -> {after:.0f} s "
+        f"{len(zones)} zones, {len(waits)} of {len(alone)} needs refused: median wait {before:.0f} -> {after:.0f} s "
         f"({after / before - 1:+.0%}), mean {mean(a for a, _ in waits):.0f} -> {mean(b for _, b in waits):.0f} s; "
-        f"{sum(n.calls for n in one) / len(one):.2f} -> {sum(n.calls for n in two) / len(two):.2f} calls; "
+        f"{sum(n.calls for n in alone) / len(alone):.2f} -> {sum(n.calls for n in raced) / len(raced):.2f} calls; "
         f"cost {cost:+.2%}"
     )
 

@@ -369,8 +369,8 @@ def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> list
     if not calls:
         return []
     run = runs_before[decision.run.key]
-    known = [call.launch_id for call in (run.try_, run.rival) if call is not None]
-    return [offer_key(call.placement) for call in calls if call.launch_id not in known]
+    known_ids = [call.launch_id for call in (run.try_, run.rival) if call is not None]
+    return [offer_key(call.placement) for call in calls if call.launch_id not in known_ids]
 
 
 def _in_flight(runs: Iterable[Run]) -> Iterable[OfferKey]:
