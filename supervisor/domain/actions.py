@@ -18,6 +18,14 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseNext:
+    """Raise the baton's `next` to this try, whose machine has won a race as the second request."""
+
+    try_: Try
+    holder_gone: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MarkHolderGone:
     """Record in the baton, for the new agent that waits, that the machine of the old holder is known gone."""
 
@@ -139,6 +147,7 @@ class Finalise:
 
 
 Action = (
-    Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
-    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint | OrderDrill | SwitchOff
+    Launch | RaiseNext | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence
+    | PinImage | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint | OrderDrill
+    | SwitchOff
 )  # fmt: skip

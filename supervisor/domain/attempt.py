@@ -10,11 +10,14 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Retry, Verdict
 from supervisor.domain.machines import How, MachineRef, Placement
 
+CREATE_SETTLED_S = 180.0  # by then a create call has been answered or has given up (deadline of a call: 60 s)
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
     """One create call. Its row is committed before the call; `nonce_hash` authenticates the beats of its machine.
-    `on`: the kept machine that it starts again; None = it makes a new one."""
+    `on`: the kept machine that it starts again; None = it makes a new one. `beside`: the launch that it was requested
+    beside, in a race (phases/racing); "" = it is not the second of a race."""
 
     attempt: int
     number: int
@@ -31,10 +34,16 @@ class Try:
     minimum_s: float = 0.0  # the minimum time that the platform bills for
     off_usd_per_h: float | None = None
     on: Retiring | None = None
+    beside: str = ""
 
     @property
     def ref(self) -> MachineRef:
         return MachineRef(self.placement.provider, self.placement.zone, self.machine_name)
+
+    @property
+    def may_claim_after(self) -> str:
+        """The launch that the baton names before any create call of this one: its own, or that of its race."""
+        return self.beside or self.launch_id
 
     def refusal(self, code: str) -> str:
         """Why the provider refused this request with this error code; "" = it did not (`refusal_detail`)."""
@@ -320,7 +329,9 @@ class Retiring:
     """A machine whose attempt is over and that must be known gone. `until`: it may stay until then (a notice runs, or
     the run keeps it). `attempt`: set when the next attempt begins before this machine is gone, because it is billed
     until then. `bill`: set when the work is verified, where only a verb ends the bill; the machine then stays until
-    that is confirmed."""
+    that is confirmed. `lost_until`: of a machine that lost a race: its create call may bring it until then, epoch
+    seconds; None = it lost none. `call`: its create call, until the machine is seen; then `attempt` is the record of
+    its bill, and no attempt of the run."""
 
     ref: MachineRef
     launch_id: str
@@ -331,6 +342,8 @@ class Retiring:
     up_at: float | None = None  # last tick that saw it running and asked for its release
     bill: Bill | None = None
     kept: Kept | None = None
+    lost_until: float | None = None
+    call: Try | None = None
 
 
 def billed_h(attempt: Attempt, now: float) -> float:
@@ -347,3 +360,10 @@ def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:
         return attempt.step_kept
     newer = after.step_from > max(attempt.step_from or 0, attempt.step_kept or 0)
     return after.step_from if newer else attempt.step_kept
+
+
+def training_s(attempt: Attempt | None, now: float) -> float:
+    """How long this attempt has trained, by its agent's uptime: without the steps of our clock."""
+    if attempt is None or attempt.training_at is None:
+        return 0.0
+    return max(0.0, (attempt.ended_at or now) - attempt.training_at - attempt.drift_s)

@@ -22,6 +22,7 @@ class Cause(StrEnum):
     TIME_LIMIT = "time_limit"
     MACHINE_DELETED = "machine_deleted"
     SUPERSEDED = "superseded"
+    RACE_LOST = "race_lost"
     CUT_OFF = "cut_off"
     YIELDED = "yielded"
     NO_CAPACITY = "no_capacity"
@@ -132,7 +133,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule(
         (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
     ),
-    CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
+    CauseRule(
+        (C.SUPERSEDED, C.CUT_OFF, C.RACE_LOST), Kind.FREE, False, False, False, "another attempt is live, or recover"
+    ),
     CauseRule((C.YIELDED,), Kind.FREE, False, False, False, "recover, behind the run with the higher priority"),
     CauseRule((C.LAUNCH_REJECTED,), Kind.PAID, True, True, False, BACKOFF, DELIVERED_AGAIN),
     CauseRule((C.LAUNCH_REJECTED,), Kind.FINAL, False, False, False, "failed", MACHINE_WAS_THERE),

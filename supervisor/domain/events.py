@@ -23,6 +23,7 @@ class EventKind(StrEnum):
     TRY_FAILED = "try_failed"
     IMAGE_PINNED = "image_pinned"  # all attempts run this content from now on; or why it could not be pinned
     WAITING = "waiting"
+    RACED = "raced"  # of two requested machines one came first, or none was needed: the other request is called off
     OBTAINED = "obtained"  # the machine exists: the attempt begins
     STARTED = "started"  # first beat after the claim
     RECOVERED = "recovered"  # the same, after an earlier attempt
@@ -164,8 +165,8 @@ AWAITING = "awaiting"  # in the data of a request to a person: the answer that r
 # Ends of an attempt that an event of the run itself implies.
 _IMPLIED_BY_THE_RUN = frozenset(
     {
-        Cause.FINISHED, Cause.SUPERSEDED, Cause.STOP_REQUESTED, Cause.RESULTS_UNVERIFIED, Cause.DEADLINE,
-        Cause.MAX_RUNTIME, Cause.BUDGET, Cause.LIMIT_REACHED, Cause.NO_PROGRESS,
+        Cause.FINISHED, Cause.SUPERSEDED, Cause.RACE_LOST, Cause.STOP_REQUESTED, Cause.RESULTS_UNVERIFIED,
+        Cause.DEADLINE, Cause.MAX_RUNTIME, Cause.BUDGET, Cause.LIMIT_REACHED, Cause.NO_PROGRESS,
     }
 )  # fmt: skip
 _GIVEN_UP = frozenset(

@@ -160,6 +160,8 @@ class Observation:
     stop: Part[str] = NOT_READ  # the object generation of the .stop marker
     lookup: Part[Machine] = NOT_READ  # the machine read by its id or name, after the listing
     create: Part[CreateFailed] = NOT_READ
+    rival: Part[Machine] = NOT_READ  # the machine of `Run.open_rival`, and the end of its create call
+    rival_create: Part[CreateFailed] = NOT_READ
     sent: Part[Sent] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
@@ -204,6 +206,7 @@ class World:
     breakers_open: frozenset[str] = frozenset()  # sources on whose evidence nothing is ended
     irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be recreated
     memory_grows: frozenset[str] = frozenset()  # providers whose next machine has more memory after host_oom
+    races: frozenset[str] = frozenset()  # providers where two machines may be requested for one
     warnings_s: Mapping[str, float] = field(default_factory=dict)  # provider -> `Traits.warning_s`, where it has one
     # The wall clock minus `now`, after a step of the wall clock that `now` does not follow yet; for deadlines.
     wall_ahead_s: float = 0.0

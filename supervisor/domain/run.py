@@ -190,6 +190,7 @@ class Run:
     hold: str = ""  # what blocks the run now; shown in the status sentence
     next_at: float | None = None  # when the next try or restart is due
     try_: Try | None = None
+    rival: Try | None = None  # the second create call of the last race; its machine's beats do not count
     attempt: Attempt | None = None
     pulse: Pulse | None = None
     retiring: tuple[Retiring, ...] = ()
@@ -319,6 +320,11 @@ class Run:
         """The create call that is in flight, or that returned the live attempt's machine."""
         return self.try_ if self.try_ is not None and self.try_.ended_at is None else None
 
+    @property
+    def open_rival(self) -> Try | None:
+        """The create call beside `open_try`, while nobody knows yet which of the two brings a machine first."""
+        return self.rival if self.rival is not None and self.rival.ended_at is None else None
+
 
 def needing(run: Run, why: str, at: float) -> Run:
     """The run with a request for a person's help since `at`."""
@@ -388,10 +394,3 @@ def attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
     own = run.attempt is not None and run.attempt.launch_id == item.launch_id
     attempt = run.attempt if own else item.attempt
     return (None if attempt is None or attempt.gone_at is not None else attempt), own
-
-
-def training_s(attempt: Attempt | None, now: float) -> float:
-    """How long this attempt has trained, by its agent's uptime: without the steps of our clock."""
-    if attempt is None or attempt.training_at is None:
-        return 0.0
-    return max(0.0, (attempt.ended_at or now) - attempt.training_at - attempt.drift_s)

@@ -30,6 +30,7 @@ from supervisor.lifecycle.offers.choosing import lacking, lacks
 from supervisor.lifecycle.phases.finishing import finish
 from supervisor.lifecycle.phases.launching import launch
 from supervisor.lifecycle.phases.placing import place, recover
+from supervisor.lifecycle.phases.racing import without_rival
 from supervisor.lifecycle.phases.running import run_on
 from supervisor.lifecycle.phases.short_way import trains_on
 from supervisor.lifecycle.phases.stopping import stop
@@ -98,7 +99,8 @@ def _evidence_due(before: Run, after: Run) -> list[str]:
     goes_on = live is not None and after.live_attempt is not None and after.live_attempt.number == live.number
     ended = [] if live is None or goes_on else [live.launch_id]
     retiring = {item.launch_id for item in after.retiring}
-    return [*ended, *(item.launch_id for item in before.retiring if item.launch_id not in retiring)]
+    gone = (item for item in before.retiring if item.launch_id not in retiring and item.lost_until is None)
+    return [*ended, *(item.launch_id for item in gone)]
 
 
 def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -109,6 +111,7 @@ def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if retired is not None:
         obs = _without_gone(obs, pointed, retired.run)
     decision = RULES[run.status](pointed if retired is None else retired.run, obs, world, now)
+    decision = without_rival(decision, obs, now)
     if retired is not None:
         decision = _with_retired(decision, pointed, retired, now)
     after = decision.run

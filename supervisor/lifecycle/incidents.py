@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Exit
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, training_s
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Certainty
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.incidents import BLOCKING_FAULTS, MEMBERS_MAX, Blocked, Common, Incident, Member, Signature
 from supervisor.domain.machines import Placement
-from supervisor.domain.run import Run, training_s
+from supervisor.domain.run import Run
 from supervisor.wording.incidents import closed_text, opened_text
 
 RUNS_MIN = 3

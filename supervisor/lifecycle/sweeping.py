@@ -45,10 +45,9 @@ def plan(listing: MachineListing, supervisor_id: str, expected: Collection[str],
 
 def expected_names(runs: Iterable[Run]) -> set[str]:
     """Machines of a live try, and those that are retiring or kept."""
-    names = set()
+    names = set[str]()
     for run in runs:
-        if run.open_try is not None:
-            names.add(run.open_try.machine_name)
+        names.update(call.machine_name for call in (run.open_try, run.open_rival) if call is not None)
         names.update(item.ref.name for item in run.retiring)
     return names
 
@@ -104,8 +103,9 @@ def claims(runs: Iterable[Run], now: float) -> tuple[Claim, ...]:
 
 
 def _live_claims(run: Run) -> Iterable[Claim]:
-    try_ = run.open_try
-    if try_ is not None:
+    for try_ in (run.open_try, run.open_rival):
+        if try_ is None:
+            continue
         yield Claim(
             run.run_id,
             try_.launch_id,

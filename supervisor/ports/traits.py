@@ -38,7 +38,8 @@ class Traits:
     ports/provider.py). `warning_s`: its machines are warned at least so long before their end, and the next one earlier
     where saves take longer, or where a time limit has cut one off; 0 = that does not change. `code_max_bytes`: of a
     code bundle as it is stored, None = no limit. `network` False: its machines download nothing. `meter`: what stops
-    the bill.
+    the bill. `races`: it bills by the second and deletes a machine at once, so two may be requested where one is
+    needed.
 
     Texts for people, "" = none: `account_noun`: the noun for its account (`project`). `tool`: the option that gives the
     account to the platform's own program; `compare`: a question and what to compare when a person sees other machines
@@ -71,6 +72,7 @@ class Traits:
     keeps: bool = False
     code_max_bytes: int | None = None
     network: bool = True
+    races: bool = False
 
     @property
     def rented(self) -> bool:

@@ -14,6 +14,7 @@ from supervisor.domain.observation import NOT_READ, CreateFailed, MeterReport, P
 @dataclass(frozen=True, slots=True)
 class Reported:
     create: Part[CreateFailed] = NOT_READ
+    create_before: Part[CreateFailed] = NOT_READ  # of the other launch of a race
     sent: Part[Sent] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
@@ -21,6 +22,11 @@ class Reported:
     verb: Part[MeterReport] = NOT_READ
     meter: Part[MeterReport] = NOT_READ
     stop: Part[str] = NOT_READ  # a marker found immediately before a launch
+
+    def create_of(self, launch_id: str) -> Part[CreateFailed]:
+        """The end of this create call; the last one, of whichever launch, where there is none."""
+        before = self.create_before
+        return before if isinstance(before, Seen) and before.value.launch_id == launch_id else self.create
 
 
 NOTHING = Reported()
@@ -44,7 +50,9 @@ class Outcomes:
         return new
 
     def create_failed(self, key: int, failed: CreateFailed) -> None:
-        self._put(key, create=Seen(failed))
+        last = self.of(key).create
+        other = isinstance(last, Seen) and last.value.launch_id != failed.launch_id
+        self._put(key, create=Seen(failed), **({"create_before": last} if other else {}))
 
     def sent(self, key: int, report: Sent) -> None:
         """No reason to decide: it only lengthens a limit."""
@@ -75,7 +83,7 @@ class Outcomes:
         with self._lock:
             reported = self._reported.pop(key, NOTHING)
             if reported.create is not NOT_READ:
-                self._reported[key] = Reported(create=reported.create)
+                self._reported[key] = Reported(create=reported.create, create_before=reported.create_before)
 
     def forget(self, key: int) -> None:
         """The run does not belong to this cell any more."""

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines import Placement
+from supervisor.domain.errors import DataElsewhere, Unavailable
+from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.notifier import Courier, NoCourier
 from supervisor.ports.objectstore import ObjectReader, ObjectStore
 from supervisor.ports.platform import Platform
-from supervisor.ports.provider import DiskImages, Provider
+from supervisor.ports.provider import DiskImages, Provider, ProviderUnavailable
 from supervisor.ports.store import Store
 from supervisor.ports.traits import Traits
 
@@ -137,3 +138,30 @@ def ask_together(questions: Mapping[str, Callable[[], Any]], within_s: float) ->
         thread.join(max(0.0, end - time.monotonic()))
     in_time = dict(answers)
     return {name: in_time.get(name, Answer(late=True)) for name in questions}
+
+
+def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
+    """For `same_region: require`: refuse offers outside of the region of the run's data. A multi-region that contains
+    the machine's region is near; the plan says that reading from it is billed. `offers`: all that the run may use.
+    Raises DataElsewhere, Unavailable."""
+    zones: dict[str, list[str]] = {}
+    for place in (offer.placement for offer in offers):
+        if place.zone not in zones.setdefault(place.region, []):
+            zones[place.region].append(place.zone)
+    try:
+        places = platform.data_places(tuple(zones), image)
+    except ProviderUnavailable as error:
+        raise Unavailable(
+            f"same_region: require cannot be checked now: {error}. Nothing was stored. Retry in a few seconds; "
+            "`spot doctor` shows what the supervisor may read.",
+            {"part": "data places"},
+        ) from error
+    for data in places:
+        apart = [zone for region, names in zones.items() if region not in data.regions for zone in names]
+        if apart:
+            raise DataElsewhere(
+                f"same_region: require: {data.what} is in {data.location}, and the run may start in "
+                f"{', '.join(apart)}. Name zones of {data.location} only, or move the data. Nothing was stored.",
+                {"location": data.location, "zones": apart},
+                [("#/spec/same_region", f"{data.what} is in another region")],
+            )

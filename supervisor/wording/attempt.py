@@ -33,6 +33,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.EXPIRED: "The machine in {zone} reached its maximum lifetime after {ran}",
     Cause.TIME_LIMIT: "A time limit of the platform ended the command in {zone} after {ran}",
     Cause.MACHINE_DELETED: "The machine in {zone} was deleted from outside after {ran}, without a stop of the run",
+    Cause.RACE_LOST: "Another zone gave its machine before {zone}, after {ran}",
     Cause.SUPERSEDED: "The agent in {zone} stopped after {ran}, because it no longer held the run",
     Cause.CUT_OFF: "The agent in {zone} stopped itself after {ran}: it reached neither the store nor the supervisor",
     Cause.YIELDED: "The run gave its machine in {zone} to a run of a higher priority after {ran}",

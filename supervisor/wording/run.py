@@ -208,9 +208,15 @@ def _launching(run: Run, now: float) -> list[str]:
     which = f"Attempt {call.attempt}" + (f" (try {call.number})" if call.number > 1 else "")
     zone, shape = clip(call.placement.zone, 40), clip(call.placement.shape, 40)
     return [
-        f"{which}: requesting a {shape} in {zone} for {age_text(now - call.requested_at)}",
+        f"{which}: requesting a {shape} in {zone}{_race_text(run)} for {age_text(now - call.requested_at)}",
         f"Next: its first heartbeat, within {age_text(run.policy.stall.boot_timeout_s)} of its start",
     ]
+
+
+def _race_text(run: Run) -> str:
+    """' and in us-east1-c (the first machine is used)', while two zones are asked."""
+    rival = run.open_rival
+    return "" if rival is None else f" and in {clip(rival.placement.zone, 40)} (the first machine is used)"
 
 
 def _booting(run: Run, attempt: Attempt, now: float) -> list[str]:

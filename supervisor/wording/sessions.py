@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf, isfinite, isinf
 
-from supervisor.domain.attempt import pace_of
+from supervisor.domain.attempt import pace_of, training_s
 from supervisor.domain.machines import Quota
-from supervisor.domain.run import Run, training_s
+from supervisor.domain.run import Run
 from supervisor.wording.figures import age_text, day_text, money_text, plural, rate_text
 from supervisor.wording.forecast import live_pulse
 

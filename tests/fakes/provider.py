@@ -100,6 +100,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.gpu_words: dict[str, str] = {}  # shape -> what gpus() says of it; absent = none
         self.boot_s = 0.0
         self.room_s = 0.0
+        self.rooms: dict[str, float] = {}  # zone -> the same, where it differs
         self.needs = ""
         self.quota_scope = "zone"
         self.pins: dict[str, str | Exception] = {}
@@ -221,6 +222,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
         if self.down:
             raise ProviderUnavailable("the platform does not answer")
 
+    def _room_s(self, zone: str) -> float:
+        return self.rooms.get(zone, self.room_s)
+
     def _start(self, request: LaunchRequest) -> Machine:
         self._refuse_if_down()
         present = self._now(request.name)
@@ -232,10 +236,11 @@ class FakeProvider(Misfortunes, KeptSecrets):
                 raise LaunchRejected(f"machine {request.name} is there already, of launch {present.launch_id}")
             return self._has_room(present)
         self.refuse_secrets(request.secrets)
-        if self.room_s <= 0:
+        room_s = self._room_s(request.placement.zone)
+        if room_s <= 0:
             self._refuse_placement(request.placement)
         self._born += 1
-        room_at = self._clock.now() + self.room_s
+        room_at = self._clock.now() + room_s
         own = FakeMachine(
             self._machine_of(request),
             up_at=room_at + self.boot_s,
@@ -283,7 +288,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             machine_id=f"fake:{self._born}",
             name=request.name,
             zone=request.placement.zone,
-            state=MachineState.ASKED if self.room_s > 0 else MachineState.STARTING,
+            state=MachineState.ASKED if self._room_s(request.placement.zone) > 0 else MachineState.STARTING,
             supervisor_id=request.supervisor_id,
             run_id=request.run_id,
             launch_id=request.launch_id,

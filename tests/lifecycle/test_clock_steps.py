@@ -7,9 +7,9 @@ from operator import attrgetter
 
 import pytest
 
-from supervisor.domain.attempt import Pulse, Retiring, billed_h
+from supervisor.domain.attempt import Pulse, Retiring, billed_h, training_s
 from supervisor.domain.machines import MachineRef
-from supervisor.domain.run import Person, Waiting, training_s
+from supervisor.domain.run import Person, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.living.beats import with_agent_clock
 from supervisor.lifecycle.living.clock_steps import righted

@@ -160,6 +160,23 @@ def _needs(stage: Stage, line: Line) -> None:
     stage.provider.needs = line.words[1] if line.words[1:] else ""
 
 
+def _room(stage: Stage, line: Line) -> None:
+    """cloud capacity-takes TIME [ZONE ...]: so long a machine that is requested from now on is only asked for"""
+    took_s = seconds(line.word(1, "a time"))
+    if line.words[2:]:
+        stage.provider.rooms.update(dict.fromkeys(line.words[2:], took_s))
+    else:
+        stage.provider.room_s = took_s
+
+
+def _late(stage: Stage, line: Line) -> None:
+    """cloud late NAME TRY: the request of this try brings its machine now, long after its call"""
+    run_id, number = line.word(1, "a run id"), line.word(2, "the number of a try")
+    stage.provider.silent.discard(number)
+    mine = (request for request in stage.provider.launches if request.run_id == run_id)
+    stage.provider.launch(next(request for request in mine if request.launch_id.endswith(f".{number}")))
+
+
 def _console(stage: Stage, line: Line) -> None:
     stage.provider.write_console(_name(stage, line), line.word(2, "a text").encode())
 
@@ -167,7 +184,9 @@ def _console(stage: Stage, line: Line) -> None:
 CLOUD = {
     "preempt": _preempt,
     "kill": lambda stage, line: stage.provider.lose(_name(stage, line)),
-    "capacity-takes": lambda stage, line: setattr(stage.provider, "room_s", seconds(line.word(1, "a time"))),
+    "capacity-takes": _room,
+    "late": _late,
+    "silent": lambda stage, line: stage.provider.silent.add(line.word(1, "the number of a try")),
     "forgets": lambda stage, line: stage.provider.lose(_requested_name(stage, line)),
     "image": _image,
     "take-name": _take_name,

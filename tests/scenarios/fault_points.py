@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
 from supervisor.ports.objectstore import Page, StoreUnavailable
-from supervisor.ports.provider import LaunchRequest
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
@@ -61,25 +61,31 @@ class StoreAccess:
 
 
 class StagedProvider(FakeProvider):
-    """`dies`: "" | before-create | after-create. `on_new` is called with each new machine."""
+    """`dies`: "" | before-create | after-create | before-try | after-try: of this `number`. `silent`: numbers of tries
+    whose calls get no answer and make nothing. `on_new` is called with each new machine."""
 
     def __init__(self, clock: FakeClock, zones: tuple[str, ...], on_new: Callable[[LaunchRequest, Machine], None]):
         super().__init__(TrueClock(clock), zones)
-        self.dies = ""
+        self.dies, self.number = "", ""
+        self.silent: set[str] = set()
         self._on_new = on_new
         self._reported: set[str] = set()
         self._requests: dict[str, LaunchRequest] = {}
         self.hidden: set[str] = set()  # machines that a listing, complete as it says, leaves out
 
     def launch(self, request: LaunchRequest) -> Machine:
-        if self.dies == "before-create":
+        number = request.launch_id.rpartition(".")[2]
+        if self.dies == "before-create" or (self.dies == "before-try" and number == self.number):
             raise SupervisorDied
+        if number in self.silent:
+            self.launches.append(request)
+            raise ProviderUnavailable("no answer")
         self._requests[request.name] = request
         try:
             return super().launch(request)
         finally:
             self.machine_now(request.name)
-            if self.dies == "after-create":
+            if self.dies == "after-create" or (self.dies == "after-try" and number == self.number):
                 raise SupervisorDied
 
     def start(self, request: LaunchRequest, ref: MachineRef) -> Machine:

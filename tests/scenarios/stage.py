@@ -73,6 +73,7 @@ class Settings:
     boot: float = 20.0  # of machines, until they are up
     release: float = 0.0  # between an accepted release and the machine's end
     irreplaceable: bool = False
+    races: bool = False
     meter: str = ""  # who stops the bill of each zone: command, webhook or ask; "" = the release of a machine ends it
     overlap: float = OVERLAP_S
     most: int = 0  # runs with a machine at once; 0 = no limit
@@ -116,7 +117,9 @@ class Stage:
         self.objects = MemoryStore(now=TrueClock(self.clock).now)
         self.provider = StagedProvider(self.clock, self.settings.zones, self._new_machine)
         self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
-        self.provider.traits = replace(self.provider.traits, irreplaceable=self.settings.irreplaceable)
+        self.provider.traits = replace(
+            self.provider.traits, irreplaceable=self.settings.irreplaceable, races=self.settings.races
+        )
         if self.settings.meter:
             self.provider.meters = meters_of(*self.settings.zones, how=How(self.settings.meter))
         self._set_up()

@@ -10,8 +10,12 @@ import pytest
 
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause, CauseRule, rule_for
-from supervisor.domain.observation import World
+from supervisor.domain.machines import Machine
+from supervisor.domain.observation import Part, World
+from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker
+from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.phases.racing import without_rival
 from supervisor.lifecycle.phases.teardown import with_host_users
 from supervisor.lifecycle.sweeping import SweepPlan
 from tests.scenarios.play import play
@@ -107,6 +111,25 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
     return replace(with_host_users(world, *others), unread=world.unread)  # type: ignore[arg-type]
 
 
+def every_machine_may_write(run: Run) -> bool:
+    return not run.retiring
+
+
+def the_request_is_forgotten(decision: Decision, *_: object) -> Decision:
+    """The loser is closed, and nobody watches what its call still makes."""
+    after = without_rival(decision, *_)  # type: ignore[arg-type]
+    left = tuple(item for item in after.run.retiring if item.lost_until is None)
+    return replace(after, run=replace(after.run, retiring=left))
+
+
+def the_first_listing_counts(item: Retiring, part: Part[Machine], now: float) -> bool:
+    return False
+
+
+def both_go_on(decision: Decision, *_: object) -> Decision:
+    return decision
+
+
 @pytest.mark.parametrize(
     ("story", "rule", "broken"),
     [
@@ -155,6 +178,13 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("keep/disk-full", "supervisor.lifecycle.ending.keeping.KEEPS_MACHINE", frozenset(Cause)),
         ("keep/start-refused", "supervisor.lifecycle.phases.launching.put_back", forgotten_after_a_refusal),
         ("keep/budget", "supervisor.domain.attempt.Kept.disks_usd", lambda kept, now: 0.0),
+        ("races/winner-preempted", "supervisor.lifecycle.phases.launching.holder_gone", every_machine_may_write),
+        ("races/first-wins", "supervisor.lifecycle.decide.without_rival", the_request_is_forgotten),
+        ("races/stopped", "supervisor.lifecycle.decide.without_rival", both_go_on),
+        ("races/loser-appears-late", "supervisor.lifecycle.ending.retiring._may_yet_come", the_first_listing_counts),
+        ("races/second-wins", "supervisor.lifecycle.phases.launching.with_baton", both_go_on),
+        ("races/second-wins", "supervisor.lifecycle.phases.launching.as_decided", lambda run, obs: (run, obs)),
+        ("races/first-wins", "supervisor.lifecycle.phases.placing.rival_offer", no_second_signal),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip

@@ -141,6 +141,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "promises": ("", "results", _promises),
     "watch": ("", "watch", _watch),
     "on_slow": ("", "on_slow", str),
+    "race": ("", "race", int),
     "on_resume_ignored": ("", "on_resume_ignored", str),
     "drilled": ("", "drill", _drill),
     "on_success": ("", "on_success", str),

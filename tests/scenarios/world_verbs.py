@@ -172,8 +172,9 @@ def clock(stage: Stage, line: Line) -> None:
 
 
 def supervisor(stage: Stage, line: Line) -> None:
-    """supervisor kill|start|restart; ticks: now, not at its next poll; dies before-next|before-create|after-create;
-    loses-lease: another process leads; lease-ends: it wakes late; takes-lease; race-stop NAME"""
+    """supervisor kill|start|restart; ticks: now, not at its next poll; dies before-next|before-create|after-create|
+    before-try N|after-try N; loses-lease: another process leads; lease-ends: it wakes late; takes-lease;
+    race-stop NAME"""
     choose(SUPERVISOR, line.word(0, "a verb of the supervisor"))(stage, line)
 
 
@@ -202,6 +203,8 @@ def _die(stage: Stage, line: Line) -> None:
         _die_before_the_baton(stage)
     elif where in ("before-create", "after-create"):
         stage.provider.dies = where
+    elif where in ("before-try", "after-try"):  # a race makes two calls at once
+        stage.provider.dies, stage.provider.number = where, line.word(2, "the number of a try")
     else:
         raise ScenarioError(f"the supervisor cannot die {where!r}")
 

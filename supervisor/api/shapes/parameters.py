@@ -66,6 +66,13 @@ def _one_of(words: type[StrEnum], what: str) -> Callable[[str], str]:
 Moment = Annotated[AwareDatetime, BeforeValidator(_rfc3339)]
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
 Plain = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)]  # searched for, never stored
+Race = Annotated[
+    Literal[1, 2],
+    Field(
+        description="`2`: where capacity is scarce, two zones are asked for a spot machine at once. The first one is "
+        "used, the other one is deleted at once; the seconds in which both exist are billed"
+    ),
+]
 StatusWord = Annotated[
     str, AfterValidator(_one_of(Status, "a status")), Field(json_schema_extra={"enum": [str(word) for word in Status]})
 ]

@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from supervisor.api.shapes.parameters import RunId
+from supervisor.api.shapes.parameters import Race, RunId
 from supervisor.contract.scratch import MAX_CHARS, MAX_GLOBS, problem_of
 from supervisor.domain.texts import ONE_LINE
 
@@ -34,13 +34,11 @@ COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
 WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command, as an error names them
 TEN_YEARS_S = 315_360_000.0
-RESERVED_ENV = frozenset(
-    {
-        "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",
-        "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_STOP_FILE", "SPOT_SAVE_FILE", "SPOT_TRACKER_ID",
-        "SPOT_TENSORBOARD_DIR", "SPOT_GROUP",
-    }
-)  # fmt: skip
+RESERVED_ENV = frozenset({
+    "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",
+    "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_STOP_FILE", "SPOT_SAVE_FILE", "SPOT_TRACKER_ID",
+    "SPOT_TENSORBOARD_DIR", "SPOT_GROUP",
+})  # fmt: skip
 
 
 class Strict(BaseModel):
@@ -353,6 +351,7 @@ class RunSpec(Strict):
             "that pays for the restart. `off`: it only gets the hint"
         ),
     ] = "off"
+    race: Race = 1
     drill: DrillSpec = DrillSpec()
     on_success: Literal["release", "keep", "ask"] = "release"
     on_failure: Literal["release", "keep"] = "release"

@@ -46,6 +46,7 @@ _CAUSE_MEANING: Mapping[Cause, str] = {
     Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
     Cause.SUPERSEDED: "The agent stopped, because the run belongs to another attempt, or to none any more; or a run "
     "with `on_slow: move` left a throttled GPU.",
+    Cause.RACE_LOST: "Another zone gave its machine first (`race: 2`). Only a request for a machine ends so.",
     Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
     Cause.YIELDED: "It gave its machine to a run of a higher priority, after a save.",
     Cause.NO_CAPACITY: "No machine was available.",

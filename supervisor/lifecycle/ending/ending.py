@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from supervisor.contract.heartbeat import Exit
-from supervisor.domain.attempt import Retiring, with_links
+from supervisor.domain.attempt import Retiring, training_s, with_links
 from supervisor.domain.causes import (
     FIRST_SIGNAL,
     FREE_LIMITED,
@@ -28,7 +28,7 @@ from supervisor.domain.causes import (
 from supervisor.domain.diagnosis.verdict import Retry, Verdict
 from supervisor.domain.events import ASKS, ENDS_THE_RUN, Event, EventKind
 from supervisor.domain.observation import World
-from supervisor.domain.run import Counters, Refusal, Run, Waiting, attempt_cost_usd, on_demand_usd, training_s
+from supervisor.domain.run import Counters, Refusal, Run, Waiting, attempt_cost_usd, on_demand_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event
 from supervisor.lifecycle.diagnosis.diagnose import diagnose

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Action, Release
 from supervisor.domain.attempt import Attempt, Retiring, billed_h
+from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
-from supervisor.domain.run import Run, attempt_of
+from supervisor.domain.run import Run, attempt_cost_usd, attempt_of, on_demand_usd
 from supervisor.lifecycle.decision import Decision, new_event, soonest
 from supervisor.lifecycle.ending.keeping import followed, without_kept
 from supervisor.lifecycle.ending.machines import STOPPING_STATES, reading_text
@@ -33,11 +34,15 @@ def retire(run: Run, obs: Observation, now: float) -> Decision:
                 releases.append(_release(item, part))
             kept.append(item)
             continue
+        if isinstance(part, Absent) and _may_yet_come(item, part, now):
+            kept.append(item)
+            continue
         if isinstance(part, Absent):
             text = f"{'Machine' if item.kept is None else 'The kept machine'} {item.ref.name} is gone."
-            events.append(new_event(EventKind.MACHINE_RELEASED, text, machine=item.ref.name))
+            if item.lost_until is None or item.attempt is not None:  # else it never came
+                events.append(new_event(EventKind.MACHINE_RELEASED, text, machine=item.ref.name))
             run, gone = gone_for_good(run, item, now)
-            parted += [] if gone is None else [gone]
+            parted += [] if gone is None or item.lost_until is not None else [gone]
             continue
         current = item
         if isinstance(part, Seen) and item.kept is not None:
@@ -46,13 +51,62 @@ def retire(run: Run, obs: Observation, now: float) -> Decision:
             releases += actions
             run, current = _observed(run, current, part.value, now)
         elif isinstance(part, Seen):
+            run, current = _with_bill_of_loser(run, item, part.value, now)
             if now >= item.until or part.value.state == MachineState.ENDED:
-                releases.append(_release(item, part))
-            run, current = _observed(run, item, part.value, now)
+                releases.append(_release(current, part))
+            run, current = _observed(run, current, part.value, now)
         kept.append(current)
     unchanged = len(kept) == len(before) and all(after is item for after, item in zip(kept, before, strict=True))
     after = run if unchanged else replace(run, retiring=tuple(kept))
     return Decision(after, tuple(events), tuple(releases), parted=tuple(parted))
+
+
+def lost_launches(run: Run) -> frozenset[str]:
+    """The launches of machines that lost a race and are not known gone."""
+    return frozenset(item.launch_id for item in run.retiring if item.lost_until is not None)
+
+
+def holder_gone(run: Run) -> bool:
+    """No machine of an earlier attempt is left. One that lost a race counts only where the baton names it as holder:
+    who raises or marks the baton looks (acting/batonwork)."""
+    return all(item.lost_until is not None for item in run.retiring)
+
+
+def _may_yet_come(item: Retiring, part: Absent, now: float) -> bool:
+    """A machine that lost its race and was never seen: until its create call has ended for certain, a listing without
+    it proves nothing."""
+    return item.lost_until is not None and item.attempt is None and now - part.age_s < item.lost_until
+
+
+def _with_bill_of_loser(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[Run, Retiring]:
+    """The bill of a machine that lost a race begins when it is first seen. A request that the platform still looks for
+    costs nothing."""
+    if item.lost_until is None or item.attempt is not None or item.call is None or machine.state == MachineState.ASKED:
+        return run, item
+    call = item.call
+    bill = Attempt(
+        number=call.attempt,
+        generation=run.generation,
+        launch_id=call.launch_id,
+        machine_name=call.machine_name,
+        machine_id=machine.machine_id,
+        placement=call.placement,
+        requested_at=call.requested_at,
+        started_at=now,
+        price_usd_per_h=call.price_usd_per_h,
+        on_demand_usd_per_h=call.on_demand_usd_per_h,
+        minimum_s=call.minimum_s,
+        ended_at=now,
+        cause=Cause.RACE_LOST,
+    )
+    money = replace(
+        run.money,
+        cost_usd=run.money.cost_usd + (attempt_cost_usd(bill, now) or 0.0),
+        on_demand_usd=run.money.on_demand_usd + on_demand_usd(bill, now),
+        all_known=run.money.all_known and bill.price_usd_per_h is not None,
+    )
+    ref = replace(item.ref, machine_id=machine.machine_id or None)
+    return replace(run, money=money), replace(item, ref=ref, attempt=bill, call=None)
 
 
 def next_due(run: Run, now: float) -> float | None:

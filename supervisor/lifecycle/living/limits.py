@@ -14,12 +14,12 @@ steps neither ends a run nor bills an hour.
 from __future__ import annotations
 
 from supervisor.contract import heartbeat
-from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.attempt import Attempt, Pulse, training_s
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Placement
 from supervisor.domain.observation import BEATS, World, machines_in
 from supervisor.domain.policies import StallLimits
-from supervisor.domain.run import Run, run_cost_usd, training_s
+from supervisor.domain.run import Run, run_cost_usd
 from supervisor.lifecycle.decision import soonest
 from supervisor.wording.figures import age_text, money_text
 from supervisor.wording.forecast import leaving_s

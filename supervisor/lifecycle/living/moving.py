@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from supervisor.contract.heartbeat import TRAINING, Beat
 from supervisor.contract.signs import THROTTLED
-from supervisor.domain.attempt import Attempt, Moving, Pulse
+from supervisor.domain.attempt import Attempt, Moving, Pulse, training_s
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
-from supervisor.domain.run import Run, training_s, with_pulse
+from supervisor.domain.run import Run, with_pulse
 from supervisor.lifecycle.offers.choosing import choose
 from supervisor.wording.attempt import MOVED
 from supervisor.wording.figures import age_text, count_text, rate_text

@@ -20,11 +20,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor.contract.heartbeat import TRAINING
+from supervisor.domain.attempt import training_s
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Capacity, Offer, OfferKey, Placement, offer_key
 from supervisor.domain.observation import World, Yield
 from supervisor.domain.profile import NO_LIMIT
-from supervisor.domain.run import Run, training_s
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.offers.choosing import choose
 from supervisor.lifecycle.offers.turns import Places, has_limits, in_turn, places_of, wants_place

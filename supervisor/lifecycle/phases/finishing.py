@@ -15,11 +15,12 @@ from math import inf
 from supervisor.contract.baton import Done
 from supervisor.contract.heartbeat import FINISHED
 from supervisor.domain.actions import VerifyResults
+from supervisor.domain.attempt import training_s
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BATON, STOP, Absent, Observation, Seen, Unknown, Verification, World
-from supervisor.domain.run import Outcome, Run, needing, training_s, unneeded
+from supervisor.domain.run import Outcome, Run, needing, unneeded
 from supervisor.lifecycle.decision import Decision, after_events, failed, new_event, unchanged, unread
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, end_attempt, ended_event, keep_machine

@@ -15,7 +15,7 @@ from supervisor.contract.baton import Baton
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.actions import Launch, MarkHolderGone
-from supervisor.domain.attempt import Try
+from supervisor.domain.attempt import CREATE_SETTLED_S, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, offer_key
@@ -38,6 +38,7 @@ from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in
 from supervisor.lifecycle.ending.keeping import put_back
+from supervisor.lifecycle.ending.retiring import holder_gone, lost_launches
 from supervisor.lifecycle.living.beats import beat_of, identified, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start
 from supervisor.lifecycle.living.limits import machines_since, watched_since
@@ -52,7 +53,8 @@ from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s, start
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
 from supervisor.lifecycle.phases.beginning import obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
-from supervisor.lifecycle.phases.stopping import CREATE_SETTLED_S, begin_stopping, cancel_request, stop_for_limit
+from supervisor.lifecycle.phases.racing import as_decided, promoted, rival_failed, with_baton, with_rival_call
+from supervisor.lifecycle.phases.stopping import begin_stopping, cancel_request, stop_for_limit
 from supervisor.wording.figures import age_text, clock_text
 
 CALL_S = 60.0  # the deadline of a create call: its machine may appear so late
@@ -67,9 +69,23 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
     run = with_marker(after_baton_fix(run, obs), obs, now)
     if run.stop is not None:
         return begin_stopping(run, now)  # before the end of a create call: a canceled call teaches nothing
+    rival = run.open_rival
+    if rival is not None and isinstance(obs.rival_create, Seen) and obs.rival_create.value.launch_id == rival.launch_id:
+        return _rival_failed(run, rival, obs.rival_create.value, world, now)
     if run.live_attempt is None and isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id:
         return _try_failed(run, try_, obs.create.value, world, now)
-    return stop_for_limit(run, world, now) or _follow_machine(run, try_, obs, world, now)
+    stopped = stop_for_limit(run, world, now)
+    if stopped is not None:
+        return stopped
+    run, obs = as_decided(run, obs)
+    assert run.try_ is not None
+    return with_baton(with_rival_call(_follow_machine(run, run.try_, obs, world, now), obs), obs)
+
+
+def _rival_failed(run: Run, rival: Try, failed: CreateFailed, world: World, now: float) -> Decision:
+    after, event = rival_failed(run, rival, failed.cause, failed.detail, now)
+    lessons = () if failed.of_run else lessons_of(failed, rival.placement, world, now)
+    return Decision(after, (event,), again=True, lessons=lessons)
 
 
 def _follow_machine(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
@@ -132,7 +148,7 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
         return unchanged(run)
     hold = _waiting_text(obs, try_, overdue_at, now)
     after, events = _with_need(run if run.hold == hold else replace(run, hold=hold), obs, now)
-    return Decision(after, events, actions=(Launch(try_, holder_gone=not run.retiring),))
+    return Decision(after, events, actions=(Launch(try_, holder_gone=holder_gone(run)),))
 
 
 def _with_need(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Event, ...]]:
@@ -175,7 +191,7 @@ def _keep_sending(run: Run, try_: Try, overdue_at: float, now: float) -> Decisio
     hold = f"its files are on their way to {try_.placement.zone}" if now - try_.requested_at >= LOOKING_AFTER_S else ""
     again = replace(try_, requested_at=now) if now >= overdue_at else try_
     after = replace(run, try_=again, hold=hold or run.hold)
-    return Decision(after, actions=(Launch(again, holder_gone=not run.retiring),))
+    return Decision(after, actions=(Launch(again, holder_gone=holder_gone(run)),))
 
 
 def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
@@ -192,11 +208,11 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
     blind = hold_unread_store(run, obs, now)
     if blind is not None:  # only the baton says whether the request was sent
         return blind
-    if not _was_raised(obs.baton, try_.launch_id):
+    if not _was_raised(obs.baton, try_.may_claim_after):
         # An unreadable store kept it from being sent. That teaches nothing about the zone; its time begins now.
         unsent_try = replace(try_, requested_at=now)
         unsent = replace(run, try_=unsent_try, hold="")
-        return Decision(unsent, actions=(Launch(unsent_try, holder_gone=not run.retiring),))
+        return Decision(unsent, actions=(Launch(unsent_try, holder_gone=holder_gone(run)),))
     settled_at = _overdue_at(run, try_, obs, world, now) + CREATE_SETTLED_S
     if now < settled_at:
         return unchanged(run, check_after=settled_at)
@@ -219,6 +235,9 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     since = run.waiting.since if run.waiting.since is not None else now
     ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail, on=None)
     after = replace(_without_need(run), try_=ended, waiting=replace(run.waiting, since=since))
+    if run.open_rival is not None:
+        lessons = () if failed.of_run else lessons_of(failed, try_.placement, world, now)
+        return Decision(promoted(after, ended), (event,), again=True, lessons=lessons)
     after, news = put_back(after, try_, failed.cause, failed.detail, now)
     is_of_machine = try_.on is not None and failed.cause == Cause.LAUNCH_REJECTED
     if failed.of_run:
@@ -337,9 +356,11 @@ def _baton_may_have_changed(run: Run, obs: Observation, beat: Seen[Beat] | None)
 
 def _mark_holder_gone(run: Run, obs: Observation) -> tuple[MarkHolderGone, ...]:
     """The old machine disappeared while the new agent waits: the baton must say so. Derived again until it does."""
-    if run.retiring or not isinstance(obs.baton, Seen) or run.try_ is None:
+    if not holder_gone(run) or not isinstance(obs.baton, Seen) or run.try_ is None:
         return ()
     baton = obs.baton.value
+    if baton.holder is not None and baton.holder.launch_id in lost_launches(run):
+        return ()
     waits = baton.next is not None and baton.next.launch_id == run.try_.launch_id and not baton.next.holder_gone
     held_by_other = baton.holder is not None and baton.holder.launch_id != run.try_.launch_id
     return (MarkHolderGone(run.try_.launch_id),) if waits and held_by_other and baton.closed is None else ()

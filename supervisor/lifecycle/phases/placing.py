@@ -36,7 +36,7 @@ from supervisor.lifecycle.decision import (
     unread,
 )
 from supervisor.lifecycle.ending.keeping import before_start, fallback_at, started
-from supervisor.lifecycle.ending.retiring import next_due
+from supervisor.lifecycle.ending.retiring import holder_gone, next_due
 from supervisor.lifecycle.living.beats import beat_of
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.overriding import (
@@ -52,6 +52,7 @@ from supervisor.lifecycle.offers.ladder import escalation_text, market_rule, pay
 from supervisor.lifecycle.offers.market import reason_text
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
+from supervisor.lifecycle.phases.racing import rival_offer
 from supervisor.lifecycle.phases.stopping import begin_stopping
 from supervisor.wording.figures import age_text, clock_text
 
@@ -290,11 +291,15 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
         run = replace(_out_of_queue(run, now), cause=None, detail="")
     run, try_ = started(run, next_try(run, offer, world, now), now)
     place = offer.placement
+    beside = rival_offer(run, try_, world, now)
+    rival = None if beside is None else next_try(replace(run, try_=try_), beside, world, now)
+    rival = rival and replace(rival, beside=try_.launch_id)
     placed = replace(
         run,
         try_=try_,
+        rival=rival or run.rival,
         provider=place.provider,
-        counters=replace(run.counters, tries=run.counters.tries + 1),
+        counters=replace(run.counters, tries=run.counters.tries + (1 if rival is None else 2)),
         next_at=None,
         hold="",
     )
@@ -309,18 +314,20 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
     what = f"Requesting {place.shape} {market}" if try_.on is None else f"Starting the kept machine {try_.machine_name}"
-    text = f"{what} in {zone} ({which})."
+    also = "" if rival is None else f" and in {rival.placement.zone}: the first machine is used, the other one deleted"
+    text = f"{what} in {zone}{also} ({which})."
     event = new_event(
         EventKind.LAUNCHING, text, zone=place.zone, shape=place.shape, spot=place.spot, launch_id=try_.launch_id
     )
-    return Decision(after, (event,), (Launch(try_, holder_gone=not run.retiring),))
+    calls = (try_,) if rival is None else (try_, rival)
+    return Decision(after, (event,), tuple(Launch(call, holder_gone(run)) for call in calls))
 
 
 def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
     """The next try of the attempt that is being placed, for this offer."""
     attempt = run.counters.attempts + 1
-    last = run.try_
-    number = last.number + 1 if last is not None and last.attempt == attempt else 1
+    calls = [call.number for call in (run.try_, run.rival) if call is not None and call.attempt == attempt]
+    number = max(calls, default=0) + 1
     name = machine_name(world.knobs.machine_prefix, world.knobs.supervisor_id, run.run_id, attempt, number)
     return Try(
         attempt=attempt,
@@ -349,29 +356,30 @@ def paced(
     highest: dict[OfferKey, int] = {}
     kept = []
     for decision in sorted(decisions, key=lambda decision: -decision.run.policy.priority):
-        offer = _newly_requested(decision, before)
-        if offer is None or offer not in zones or not zones[offer].failures:
+        offers = [offer for offer in _newly_requested(decision, before) if offer in zones and zones[offer].failures]
+        if not offers:
             kept.append(decision)
             continue
         if in_flight is None:
             in_flight, highest = _in_flight(before.values())
         priority = decision.run.policy.priority
-        if in_flight[offer] < PROBES and priority >= highest.get(offer, priority):
-            in_flight[offer] += 1
-            highest[offer] = priority
-            kept.append(decision)
+        full = [item for item in offers if in_flight[item] >= PROBES or priority < highest.get(item, priority)]
+        if full:
+            kept.append(_held(before[decision.run.key], zones[full[0]], now))
         else:
-            kept.append(_held(before[decision.run.key], zones[offer], now))
+            in_flight.update(offers)
+            highest.update(dict.fromkeys(offers, priority))
+            kept.append(decision)
     return kept
 
 
-def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey | None:
-    for action in decision.actions:
-        if isinstance(action, Launch):
-            before = runs_before[decision.run.key].try_
-            if before is None or before.launch_id != action.try_.launch_id:
-                return offer_key(action.try_.placement)
-    return None
+def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> list[OfferKey]:
+    calls = [action.try_ for action in decision.actions if isinstance(action, Launch)]
+    if not calls:
+        return []
+    run = runs_before[decision.run.key]
+    known_ids = [call.launch_id for call in (run.try_, run.rival) if call is not None]
+    return [offer_key(call.placement) for call in calls if call.launch_id not in known_ids]
 
 
 def _in_flight(runs: Iterable[Run]) -> tuple[Counter[OfferKey], dict[OfferKey, int]]:
@@ -379,11 +387,11 @@ def _in_flight(runs: Iterable[Run]) -> tuple[Counter[OfferKey], dict[OfferKey, i
     counts: Counter[OfferKey] = Counter()
     highest: dict[OfferKey, int] = {}
     for run in runs:
-        try_ = run.open_try
-        if try_ is not None and (run.attempt is None or run.attempt.launch_id != try_.launch_id):
-            offer = offer_key(try_.placement)
-            counts[offer] += 1
-            highest[offer] = max(highest.get(offer, run.policy.priority), run.policy.priority)
+        for call in (run.open_try, run.open_rival):
+            if call is not None and (run.attempt is None or run.attempt.launch_id != call.launch_id):
+                offer = offer_key(call.placement)
+                counts[offer] += 1
+                highest[offer] = max(highest.get(offer, run.policy.priority), run.policy.priority)
     return counts, highest
 
 

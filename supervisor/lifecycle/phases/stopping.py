@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.actions import Action, AskAgentToStop, CloseBaton, Release, VerifyResults, WriteStopMarker
-from supervisor.domain.attempt import Try
+from supervisor.domain.attempt import CREATE_SETTLED_S, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
@@ -29,8 +29,6 @@ from supervisor.lifecycle.phases.beginning import obtain
 from supervisor.wording.forecast import stopping_s
 from supervisor.wording.stalls import odd_text
 from supervisor.wording.why import announced_facts
-
-CREATE_SETTLED_S = 180.0  # by then a create call has been answered or has given up (deadline of a call: 60 s)
 
 
 def begin_stopping(run: Run, now: float) -> Decision:

@@ -58,7 +58,7 @@ def hold_or_complete(run: Run, world: World, now: float) -> Decision:
         return _complete(run, now)
     note = "awaiting a pull of the results" if run.awaits_pull else "awaiting approval"
     until = now + world.knobs.ask_limit_s
-    held = tuple(replace(item, note=note, until=until) if item.bill is None else item for item in run.retiring)
+    held = tuple(replace(item, note=note, until=until) if _may_stay(item) else item for item in run.retiring)
     return Decision(moved(_held(replace(run, retiring=held), now), Status.AWAITING_TEARDOWN, now), again=True)
 
 
@@ -66,6 +66,11 @@ def _held(run: Run, now: float) -> Run:
     """Its last machine stays for a person from now on."""
     attempt = run.attempt
     return run if attempt is None else replace(run, attempt=replace(attempt, held_at=now))
+
+
+def _may_stay(item: Retiring) -> bool:
+    """A machine that lost a race never had anything that a person may need."""
+    return item.bill is None and item.lost_until is None
 
 
 def _with_new_bill(run: Run, world: World, now: float) -> Run:
@@ -111,7 +116,8 @@ def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Deci
         return after_events(events, _complete(run, now))
     if (approved and not run.awaits_pull) or now >= limit_at:
         return after_events(events, _complete(_with_release(run, now), now))
-    first = obs.retiring[0] if obs.retiring else None
+    parts = zip(run.retiring, obs.retiring, strict=False)
+    first = next((part for item, part in parts if item.lost_until is None), None)
     if isinstance(first, Seen) and first.value.state == MachineState.ENDED:
         return after_events(events, _complete(run, now))
     return Decision(run, events, check_after=limit_at)
@@ -121,7 +127,10 @@ def _with_release(run: Run, now: float) -> Run:
     """A machine that is kept for a person in any case (`on_success: keep`) stays for the rest of its time."""
     until = max(now, run.kept_until or now)
     note = "approved" if run.approval is not None else "not needed any more"
-    return replace(run, retiring=tuple(replace(item, until=until, note=note) for item in run.retiring))
+    items = tuple(
+        item if item.lost_until is not None else replace(item, until=until, note=note) for item in run.retiring
+    )
+    return replace(run, retiring=items)
 
 
 def _complete(run: Run, now: float, more: str = "") -> Decision:

@@ -38,6 +38,7 @@ TRAITS = Traits(
     log_keeps="machines that were started with gce_serial_logging = true",
     price_setting="gce_prices",
     keeps=True,
+    races=True,
     removal="gcloud compute instances delete {name} --zone={zone} --project={account}",
 )
 

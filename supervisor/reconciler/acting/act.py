@@ -29,6 +29,7 @@ from supervisor.domain.actions import (
     OrderDrill,
     PinImage,
     PublishCheckpoint,
+    RaiseNext,
     ReadMeter,
     Release,
     StopMeter,
@@ -209,8 +210,8 @@ class Actor:
             return
         assert run is not None
         match action:
-            case Launch():
-                self._launcher.launch(run, action, lease)
+            case Launch() | RaiseNext():
+                self._launcher.carry_out(run, action, lease)
             case PinImage():
                 self._launcher.pin(run, action)
             case MarkHolderGone():
@@ -259,6 +260,8 @@ def _name(run: Run | None, action: Action) -> tuple[object, ...]:
             subject = f"{action.ref.name} {action.verb}"
         case KeepEvidence():
             subject = action.launch_id
+        case Launch():  # a race makes two at once
+            subject = action.try_.launch_id
         case PinImage():
             subject = action.pinned_for
     return (run.key if run is not None else 0, launch_id, type(action).__name__, subject)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, BatonRefused
 from supervisor.contract.drill import DrillOrder
 from supervisor.domain.run import Run
+from supervisor.lifecycle.ending.retiring import lost_launches
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 
 ROUNDS = 8
@@ -46,21 +48,33 @@ def current_generation(baton: Baton | None, run: Run, supervisor_id: str) -> Bat
 
 
 def raise_next(
-    objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool, supervisor_id: str
+    objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool, supervisor_id: str, *, beside: str = ""
 ) -> tuple[str, bool]:
-    """Let this try claim next: (its nonce, whether this call raised it). The nonce is the one that is already there (a
-    repeat after a crash), else a new one."""
-    fresh = secrets.token_hex(16)
+    """Let this try claim next: (its nonce, whether it is new). The nonce is the one that is already there (a repeat
+    after a crash), else a new one: then no create call with it can have been made. `beside`: the first launch of the
+    race in which this one was the second; its nonce follows from that one's."""
+    fresh, lost = secrets.token_hex(16), lost_launches(run)
 
     def step(baton: Baton | None) -> Baton:
         now = current_generation(baton, run, supervisor_id)
-        nonce = now.next.nonce if now.next is not None and now.next.launch_id == launch_id else fresh
-        return batons.raise_next(now, launch_id, nonce, holder_gone)
+        nonce, next_ = fresh, now.next
+        if next_ is not None and next_.launch_id == launch_id:
+            nonce = next_.nonce
+        elif next_ is not None and beside and next_.launch_id == beside:
+            nonce = rival_nonce(next_.nonce, launch_id)
+        # From here on a machine that lost cannot claim; it may have done so before.
+        lost_holds = now.holder is not None and now.holder.launch_id in lost
+        return batons.raise_next(now, launch_id, nonce, holder_gone and not lost_holds)
 
     after = change(objects, run.run_id, step)
     if after is None or after.next is None or after.next.launch_id != launch_id:
         raise BatonRefused(f"try {launch_id} is not next")
     return after.next.nonce, after.next.nonce == fresh
+
+
+def rival_nonce(nonce: str, launch_id: str) -> str:
+    """Of the second launch of a race: the baton has one nonce, and after a crash both are needed again."""
+    return hashlib.sha256(f"{nonce} {launch_id}".encode()).hexdigest()[:32]
 
 
 def mark_holder_gone(objects: ObjectStore, run_id: str, launch_id: str) -> None:

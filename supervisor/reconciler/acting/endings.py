@@ -28,6 +28,7 @@ from supervisor.domain.actions import (
 from supervisor.domain.observation import MeterReport, Seen, Verification
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.lifecycle.ending.retiring import lost_launches
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore
 from supervisor.ports.provider import MeterFailed, Meters, NotSupported, Provider, ProviderUnavailable
@@ -119,6 +120,7 @@ class Endings:
         provider = provider_of(self.providers, action.ref.provider)
         if run is not None:
             self._mark_before_release(run)
+        if run is not None and action.launch_id not in lost_launches(run):  # it has the attempt number of the winner
             _try(partial(self._keep_console, run, provider, action), run, "console", "console not kept")
             keep = partial(self._keep_evidence, run, action.launch_id, action.readings)
             _try(keep, run, "evidence", "evidence not kept before the release")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Next
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
 from supervisor.contract.saving import factor_of
-from supervisor.domain.actions import Launch, PinImage
+from supervisor.domain.actions import Launch, PinImage, RaiseNext
 from supervisor.domain.attempt import Try, refusal_detail
 from supervisor.domain.bases import Base, BaseStatus, steps
 from supervisor.domain.causes import Cause
@@ -44,6 +44,7 @@ from supervisor.reconciler.outcomes import Outcomes
 JOB_VERSION = 1
 # Of the time until a stall is judged: then the agent makes a thread dump, so that it is stored before the end.
 STALL_DUMP_SHARE = 0.6
+UNSENT_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,23 @@ class Launcher:
     paces_of: Mapping[str, Paces]
     homes: Homes | None = None  # None: all machines work with our own object store
     avoid: Callable[[Placement], tuple[str, ...]] = lambda place: ()  # nodes that no run may use
+    # (run key, launch id) of calls that cannot have been made yet, because this process made their nonce.
+    unsent: set[tuple[int, str]] = field(default_factory=set)
+
+    def carry_out(self, run: Run, action: Launch | RaiseNext, lease: Lease) -> None:
+        if isinstance(action, RaiseNext):
+            self._raise_winner(run, action, lease)
+        else:
+            self.launch(run, action, lease)
 
     def launch(self, run: Run, action: Launch, lease: Lease) -> None:
         try_ = action.try_
         if not self._is_current(run, action):
             return
-        nonce, first = batonwork.raise_next(
-            self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id
-        )
-        if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
+        is_rival = run.open_rival is not None and run.open_rival.launch_id == try_.launch_id
+        nonce, first = self._raise_rival(run, action) if is_rival else self._raise(run, action)
+        # The beats of a rival do not count before it has won, so their nonce is not known before.
+        if not is_rival and not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
             return  # the lease or the try is not ours any more
         spec = self.store.spec(run.key)
         base = self.store.bases.find(run.policy.base) if run.policy.base else None
@@ -97,12 +106,13 @@ class Launcher:
         paces = self.paces_of.get(try_.placement.provider, self.paces)
         request = whole_request(run, try_, spec, base, nonce=nonce, supervisor_id=self.store.supervisor_id, paces=paces)
         request = replace(request, avoid=self.avoid(try_.placement))
-        store_url = self._settle(run, action, spec)
+        store_url = None if is_rival else self._settle(run, action, spec)
         if not self.leads(lease) or not self._is_current(run, action, first):
             return
         if store_url is not None:
             request = replace(request, job={**request.job, "store_url": store_url})
         request = replace(request, repeated=not first)
+        self.unsent.discard((run.key, try_.launch_id))
         try:
             if try_.on is not None:
                 keeper_of(self.providers, try_.placement.provider).start(request, try_.on.ref)
@@ -113,6 +123,33 @@ class Launcher:
             self.outcomes.create_failed(
                 run.key, CreateFailed(try_.launch_id, error.cause, text, error.of_run, error.scope)
             )
+
+    def _raise(self, run: Run, action: Launch) -> tuple[str, bool]:
+        """(the nonce of this try, whether no create call of it can have been made before)."""
+        try_ = action.try_
+        nonce, new = batonwork.raise_next(
+            self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id, beside=try_.beside
+        )
+        if new:
+            if len(self.unsent) > UNSENT_KEPT:
+                self.unsent.clear()  # they count as repeated then
+            self.unsent.update((run.key, call.launch_id) for call in (try_, run.open_rival) if call is not None)
+        return nonce, (run.key, try_.launch_id) in self.unsent
+
+    def _raise_rival(self, run: Run, action: Launch) -> tuple[str, bool]:
+        """The same for the second request of a race: the baton names the first."""
+        rival = action.try_
+        assert run.open_try is not None
+        nonce, _ = self._raise(run, replace(action, try_=run.open_try))
+        return batonwork.rival_nonce(nonce, rival.launch_id), (run.key, rival.launch_id) in self.unsent
+
+    def _raise_winner(self, run: Run, action: RaiseNext, lease: Lease) -> None:
+        """From here on the agent of the second machine may claim, that of the first may not, and its beats count."""
+        try_ = action.try_
+        nonce, _ = batonwork.raise_next(
+            self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id, beside=try_.beside
+        )
+        self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease)
 
     def _settle(self, run: Run, action: Launch, spec: Mapping[str, Any]) -> str | None:
         """The store that the machine works with; None = our own. It may take long, where files are sent to a host."""
@@ -134,7 +171,8 @@ class Launcher:
         definitely."""
         row = self.store.find(run.run_id)
         current = row is not None and row.status == Status.LAUNCHING and row.stop is None
-        current = current and row is not None and row.try_ is not None and row.try_.launch_id == action.try_.launch_id
+        calls = () if row is None else (row.open_try, row.open_rival)
+        current = current and any(call is not None and call.launch_id == action.try_.launch_id for call in calls)
         if current:
             marker = read_stop(self.objects, run.run_id)
             if isinstance(marker, Absent) or (isinstance(marker, Seen) and marker.value == run.stop_consumed):
@@ -182,7 +220,7 @@ def _hazard(run: Run, try_: Try) -> float:
 
 
 def _raised(next_: Next | None, action: Launch) -> bool:
-    return next_ is not None and parse_launch_id(next_.launch_id) >= parse_launch_id(action.try_.launch_id)
+    return next_ is not None and parse_launch_id(next_.launch_id) >= parse_launch_id(action.try_.may_claim_after)
 
 
 def _job(

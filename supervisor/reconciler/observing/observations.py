@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat
@@ -30,7 +31,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.store import Store
 from supervisor.reconciler.observing.beats import Rejected
 from supervisor.reconciler.observing.observe import Snapshot
-from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.outcomes import Outcomes, Reported
 
 PUSH, STORE, BOOT = "push", "store", "boot"  # sources of beats
 
@@ -79,7 +80,8 @@ class Observations:
             machine=machine,
             beat=beat,
             stop=reported.stop,
-            create=reported.create,
+            create=reported.create if try_ is None else reported.create_of(try_.launch_id),
+            **self._race(run, reported),
             sent=reported.sent,
             pin=reported.pin,
             verification=reported.verification,
@@ -89,8 +91,18 @@ class Observations:
             retiring=tuple(self._retiring(run, item) for item in run.retiring),
         )
 
+    def _race(self, run: Run, reported: Reported) -> dict[str, Any]:
+        """The parts of the second create call of an open race."""
+        rival = run.open_rival
+        if rival is None:
+            return {}
+        machine = self.machine(rival.ref, rival.launch_id, rival.requested_at)
+        machine = unless_written_off(machine, rival.launch_id, run.written_off)
+        return {"rival": machine, "rival_create": reported.create_of(rival.launch_id)}
+
     def _retiring(self, run: Run, item: Retiring) -> Part[Machine]:
         there_at = _obtained_at(item.attempt or run.attempt, item.launch_id)
+        there_at = item.lost_until if there_at is None else there_at  # by then it is there, or will never be
         # A kept machine may carry the launch of a start that failed.
         launch_id = item.launch_id if item.kept is None else None
         return unless_written_off(self.machine(item.ref, launch_id, there_at), item.launch_id, run.written_off)
@@ -150,7 +162,9 @@ class Observations:
     def _counts(self, run: Run, beat: Beat) -> bool:
         ended = run.attempt is not None and beat.launch_id == run.attempt.launch_id
         if run.try_ is None or (beat.launch_id != run.try_.launch_id and not ended):
-            return True  # neither of this launch nor a late one of the last attempt: no rule uses it
+            # Neither of this launch nor a late one of the last attempt: no rule uses it. The second machine of a race
+            # has the later launch; its beats must not hide those of the first.
+            return run.rival is None or beat.launch_id != run.rival.launch_id
         if self.nonces.hash_of(run, beat.launch_id) == nonce_hash(beat.nonce):
             return True
         self.rejected.append((run.run_id, "it does not carry the nonce of its try"))

@@ -97,6 +97,7 @@ class Worldview:
             wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
             memory_grows=frozenset(name for name, provider in self.providers.items() if provider.traits.memory_grows),
+            races=frozenset(name for name, provider in self.providers.items() if provider.traits.races),
             warnings_s={name: each.traits.warning_s for name, each in self.providers.items() if each.traits.warning_s},
             profiles=_Profiles(self.providers),
             store_url=self.store_url,

@@ -14,12 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, training_s
 from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
 from supervisor.domain.gates.checks import CHECKS, error_code
 from supervisor.domain.profile import End, Reach, Survival, survival
-from supervisor.domain.run import Approval, Run, training_s
+from supervisor.domain.run import Approval, Run
 from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card

@@ -22,22 +22,14 @@ from typing import Any
 
 from supervisor.domain import policies
 from supervisor.domain.bases import BaseStatus, family_of, newest
-from supervisor.domain.errors import (
-    BaseNotFound,
-    BaseNotReady,
-    DataElsewhere,
-    InvalidRequest,
-    SpotError,
-    Unavailable,
-    UnknownPrice,
-)
+from supervisor.domain.errors import BaseNotFound, BaseNotReady, InvalidRequest, SpotError, UnknownPrice
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import KeepRule, Limits, Policy, ResultRule
 from supervisor.lifecycle.offers.ladder import bounds
-from supervisor.ports.platform import Platform
+from supervisor.lifecycle.phases.racing import never_races
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.traits import Traits
-from supervisor.services.parts import Parts
+from supervisor.services.parts import Parts, refuse_far
 from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, shared_names
 
 REQUIRE = "require"  # of same_region
@@ -89,6 +81,9 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     _check_reboot(spec, parts, names)
     _check_keep(spec, parts, names)
     policy = _filled(spec, parts)
+    no_race = never_races(policy, [name for name in names if not parts.traits(name).races])
+    if no_race:
+        raise InvalidRequest(f"{no_race}. Nothing was stored.", {}, [("#/spec/race", "has no effect here")])
     if policy.max_parallel is not None and not policy.group:
         text = "max_parallel limits the runs of a group, and the spec names no group. Nothing was stored."
         raise InvalidRequest(text, {}, [("#/spec/max_parallel", "needs a group")])
@@ -222,7 +217,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         group=spec.get("group", ""),
         after=tuple(spec.get("after", ())),
         on_resume_ignored=spec.get("on_resume_ignored", policies.STOP),
-        **{name: spec[name] for name in ("priority", "min_run_s", "max_parallel", "on_slow") if name in spec},
+        **{name: spec[name] for name in ("priority", "min_run_s", "max_parallel", "on_slow", "race") if name in spec},
         keep=_keep_rule(spec),
         drill=_drill(spec.get("drill", {})),
         watch=tuple(policies.MetricRule(name, **wants) for name, wants in spec.get("watch", {}).items()),
@@ -370,30 +365,3 @@ def _unknown(pointer: str, name: str, names: Sequence[str], what: str) -> Invali
     hint = f"; did you mean {near[0]}?" if near else "."
     text = f"{pointer[2:].replace('/', '.')} is not a known {what}{hint} Known: {', '.join(names) or 'none'}."
     return InvalidRequest(text, {"known": list(names)}, [(pointer, f"unknown {what}")])
-
-
-def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
-    """For `same_region: require`: refuse offers outside of the region of the run's data. A multi-region that contains
-    the machine's region is near; the plan says that reading from it is billed. `offers`: all that the run may use.
-    Raises DataElsewhere, Unavailable."""
-    zones: dict[str, list[str]] = {}
-    for place in (offer.placement for offer in offers):
-        if place.zone not in zones.setdefault(place.region, []):
-            zones[place.region].append(place.zone)
-    try:
-        places = platform.data_places(tuple(zones), image)
-    except ProviderUnavailable as error:
-        raise Unavailable(
-            f"same_region: require cannot be checked now: {error}. Nothing was stored. Retry in a few seconds; "
-            "`spot doctor` shows what the supervisor may read.",
-            {"part": "data places"},
-        ) from error
-    for data in places:
-        apart = [zone for region, names in zones.items() if region not in data.regions for zone in names]
-        if apart:
-            raise DataElsewhere(
-                f"same_region: require: {data.what} is in {data.location}, and the run may start in "
-                f"{', '.join(apart)}. Name zones of {data.location} only, or move the data. Nothing was stored.",
-                {"location": data.location, "zones": apart},
-                [("#/spec/same_region", f"{data.what} is in another region")],
-            )

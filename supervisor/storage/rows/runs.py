@@ -296,17 +296,18 @@ class AttemptRows:
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self._attempts: list[list[Any]] = []
-        self._tries: dict[int, list[Any]] = {}
+        self._tries: list[list[Any]] = []
         for change in changes:
-            key, attempt, try_ = change.before.key, change.after.attempt, change.after.try_
+            key, attempt = change.before.key, change.after.attempt
             current = () if attempt is None or attempt == change.before.attempt else (attempt,)
             self._attempts += [[key, item.number, rows.attempt_doc(item)] for item in (*change.parted, *current)]
-            if try_ is not None and try_ != change.before.try_:
-                self._tries[key] = _try_row(key, try_)
+            before = (change.before.try_, change.before.rival)
+            calls = (change.after.rival, change.after.try_)
+            self._tries += [_try_row(key, call) for call in calls if call is not None and call not in before]
 
     def write(self, session: Session, hit: Collection[int]) -> None:
         session.run(UPSERT_ATTEMPTS, rows=[row for row in self._attempts if row[0] in hit])
-        session.run(UPSERT_TRIES, rows=[row for key, row in self._tries.items() if key in hit])
+        session.run(UPSERT_TRIES, rows=[row for row in self._tries if row[0] in hit])
 
 
 class Batch:

@@ -1,0 +1,187 @@
+"""When two zones are asked for one machine, what the loser costs, and what its absence proves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.actions import Launch, Release
+from supervisor.domain.attempt import Retiring, Try
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines import Machine, MachineState, Offer, ZoneRecord, offer_key
+from supervisor.domain.observation import BEATS, MACHINES, Absent, Observation, Part, Seen, Unknown, World
+from supervisor.domain.policies import KeepRule, Knobs, Policy
+from supervisor.domain.run import Run, run_cost_usd
+from supervisor.domain.status import Status
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.ending.retiring import retire
+from supervisor.lifecycle.phases.racing import never_races
+from supervisor.wording.run import status_text
+from tests.lifecycle.sample_runs import NOW, ZONES, attempt, place, run_in
+
+POLICY = Policy(zones=ZONES, shapes=("g2-standard-8",), race=2)
+OFFERS = tuple(
+    Offer(replace(place(zone), spot=spot), 0.6, 1.8, minimum_s=60.0) for spot in (True, False) for zone in ZONES
+)
+NONE_LEFT = ZoneRecord(1, NOW - 1, "no_capacity", "none")
+SCARCE = {offer_key(place(zone)): NONE_LEFT for zone in ZONES}
+WORLD = World(
+    Knobs("the-supervisor"), offers={"gce": OFFERS}, zones=SCARCE, fresh=frozenset({BEATS, MACHINES}),
+    races=frozenset({"gce"}),
+)  # fmt: skip
+READ = Observation(stop=Absent(), baton=Absent(), beat=Absent())
+
+
+def calls(run: Run, world: World = WORLD) -> list[str]:
+    """The zones of the create calls that the first decision makes."""
+    decision = decide(run, READ, world, NOW)
+    return [action.try_.placement.zone for action in decision.actions if isinstance(action, Launch)]
+
+
+def test_where_capacity_is_scarce_two_zones_are_asked() -> None:
+    out = decide(run_in(Status.PENDING, policy=POLICY), READ, WORLD, NOW).run
+    assert out.open_try is not None
+    assert out.open_rival is not None
+    assert (out.open_try.launch_id, out.open_rival.launch_id, out.open_rival.beside) == ("1.1.1", "1.1.2", "1.1.1")
+    assert out.counters.tries == 2
+    text = status_text(out, NOW)
+    assert "in us-east1-b and in us-east1-c (the first machine is used)" in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "world"),
+    [
+        (replace(POLICY, race=1), WORLD),
+        (replace(POLICY, keep=KeepRule(True)), WORLD),
+        (replace(POLICY, spot=False), replace(WORLD, zones={})),
+        (POLICY, replace(WORLD, races=frozenset())),
+        (POLICY, replace(WORLD, zones={})),
+        (POLICY, replace(WORLD, zones=SCARCE | {offer_key(place(ZONES[0])): replace(NONE_LEFT, cause="quota")})),
+        (POLICY, replace(WORLD, unread=frozenset(ZONES[1:]))),
+        (replace(POLICY, zones=ZONES[:1]), WORLD),
+        (replace(POLICY, providers=("gce", "lent")), replace(WORLD, sources={"gce": MACHINES, "lent": "lent"})),
+    ],
+)
+def test_else_one_zone_is_asked(policy: Policy, world: World) -> None:
+    assert calls(run_in(Status.PENDING, policy=policy), world) == [ZONES[0]]
+
+
+def test_a_zone_that_cools_down_is_not_asked() -> None:
+    cooling = replace(NONE_LEFT, cool_until=NOW + 100)
+    zones = SCARCE | {offer_key(place(zone)): cooling for zone in ZONES[1:]}
+    assert calls(run_in(Status.PENDING, policy=POLICY), replace(WORLD, zones=zones)) == [ZONES[0]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "unable", "says"),
+    [
+        (replace(POLICY, race=1), ["local"], ""),
+        (POLICY, [], ""),
+        (POLICY, ["local"], "local does not bill by the second"),
+        (replace(POLICY, zones=("a",)), [], "two zones at least"),
+        (replace(POLICY, spot=False), [], "spot machines"),
+        (replace(POLICY, keep=KeepRule(True)), [], "no keep: machine"),
+    ],
+)
+def test_a_race_that_can_never_begin_is_refused_at_the_submit(policy: Policy, unable: list[str], says: str) -> None:
+    why = never_races(policy, unable)
+    assert says in why
+    assert bool(why) == bool(says)
+
+
+# --- the loser --------------------------------------------------------------------------------------------------------
+
+LOSER = Try(1, 2, "1.1.2", "m-2", place(ZONES[1]), NOW - 30, 0.6, 1.8, minimum_s=60.0, beside="1.1.1")
+ITEM = Retiring(LOSER.ref, "1.1.2", NOW, NOW, "lost", lost_until=NOW + 180, call=LOSER)
+
+
+def with_loser() -> Run:
+    live = attempt(1, ZONES[0], launch_id="1.1.1", started_at=NOW, price_usd_per_h=0.6, step_from=None)
+    return run_in(Status.RUNNING, policy=POLICY, attempt=live, retiring=(ITEM,))
+
+
+def seen(state: MachineState = MachineState.UP) -> Seen[Machine]:
+    return Seen(Machine("id-2", "m-2", ZONES[1], state, "the-supervisor", "digits-7", "1.1.2"))
+
+
+@pytest.mark.parametrize(
+    ("part", "at", "stays"),
+    [
+        (Absent(), NOW + 179, True),
+        (Absent(), NOW + 181, False),
+        (Absent(age_s=20.0), NOW + 190, True),
+        (Unknown("the zone cannot be read"), NOW + 86_400, True),
+    ],
+)
+def test_its_absence_proves_nothing_before_its_call_has_ended(part: Part[Machine], at: float, stays: bool) -> None:
+    out = retire(with_loser(), Observation(retiring=(part,)), at)
+    assert bool(out.run.retiring) == stays
+    assert (out.actions, out.events, out.parted) == ((), (), ())
+
+
+def test_it_is_deleted_when_it_is_seen_and_billed_from_then_on() -> None:
+    run = with_loser()
+    first = retire(run, Observation(retiring=(seen(),)), NOW)
+    assert [type(action) for action in first.actions] == [Release]
+    assert first.run.money.cost_usd == pytest.approx(0.6 / 60)  # the least that the platform bills for
+    later = retire(first.run, Observation(retiring=(seen(),)), NOW + 1800)
+    assert run_cost_usd(later.run, NOW + 1800) == pytest.approx(2 * 0.3)
+    gone = retire(later.run, Observation(retiring=(Absent(),)), NOW + 1830)
+    assert gone.run.retiring == ()
+    assert gone.run.money.cost_usd == pytest.approx(0.3)
+    assert gone.parted == ()  # it has the number of the attempt that runs
+    assert gone.run.attempt == run.attempt
+
+
+def test_a_request_that_the_platform_still_looks_for_is_canceled_and_costs_nothing() -> None:
+    out = retire(with_loser(), Observation(retiring=(seen(MachineState.ASKED),)), NOW)
+    assert [type(action) for action in out.actions] == [Release]
+    assert (out.run.money.cost_usd, out.run.retiring[0].call) == (0.0, LOSER)
+
+
+def test_its_try_ends_as_lost_in_the_commit_that_obtains_the_winner() -> None:
+    raced = decide(run_in(Status.PENDING, policy=POLICY), READ, WORLD, NOW).run
+    assert raced.open_try is not None
+    up = Machine("id-1", raced.open_try.machine_name, ZONES[0], MachineState.UP, "the-supervisor", "digits-7", "1.1.1")
+    out = decide(raced, replace(READ, machine=Seen(up), rival=Unknown("not read now")), WORLD, NOW + 5).run
+    assert out.live_attempt is not None
+    assert out.rival is not None
+    assert (out.live_attempt.launch_id, out.rival.outcome, out.open_rival) == ("1.1.1", Cause.RACE_LOST, None)
+    assert [item.launch_id for item in out.retiring] == ["1.1.2"]
+
+
+# --- less knowledge, fewer actions ------------------------------------------------------------------------------------
+
+STATES = (MachineState.ASKED, MachineState.UP, MachineState.ENDING)
+
+
+def part_of(call: Try | None, state: MachineState | None) -> Part[Machine]:
+    assert call is not None
+    if state is None:
+        return Absent()
+    return Seen(
+        Machine("m", call.machine_name, call.placement.zone, state, "the-supervisor", "digits-7", call.launch_id)
+    )
+
+
+def effects(run: Run, first: Part[Machine], rival: Part[Machine], at: float) -> set[tuple[str, str]]:
+    obs = replace(READ, machine=first, rival=rival, lookup=Absent())
+    actions = decide(run, obs, replace(WORLD, observing_since={MACHINES: NOW}), at).actions
+    deeds = [action for action in actions if isinstance(action, Launch | Release)]
+    return {
+        (type(deed).__name__, deed.try_.machine_name if isinstance(deed, Launch) else deed.ref.name) for deed in deeds
+    }
+
+
+@pytest.mark.parametrize("at", [NOW + 5, NOW + 2000])
+@pytest.mark.parametrize("first", [None, *STATES])
+@pytest.mark.parametrize("rival", [None, *STATES])
+def test_what_cannot_be_read_adds_no_action(first: MachineState | None, rival: MachineState | None, at: float) -> None:
+    run = decide(run_in(Status.PENDING, policy=POLICY), READ, WORLD, NOW).run
+    a, b = part_of(run.open_try, first), part_of(run.open_rival, rival)
+    whole, unread = effects(run, a, b, at), Unknown("the zone cannot be read")
+    assert effects(run, unread, b, at) <= whole
+    assert effects(run, a, unread, at) <= whole
+    if first is None and rival is None and at < NOW + 60:
+        assert len(whole) == 2  # both calls are repeated
