@@ -46,7 +46,8 @@ FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("stop_runs", "resume_runs"), ("400", "422")),
     **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run", "read_log"), ("422",)),
     **dict.fromkeys(
-        ("stockout", "bring_gpu_back", "store_code", "add_webhook", "change_webhook", "create_base"), ("422",)
+        ("stockout", "bring_gpu_back", "store_code", "add_webhook", "change_webhook", "create_base", "create_token"),
+        ("422",),
     ),
     **dict.fromkeys(("compare_runs",), ("422",)),
 }
