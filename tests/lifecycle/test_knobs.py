@@ -24,6 +24,7 @@ from supervisor.domain.run import Counters, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.offers.turns import with_limits
 from tests.lifecycle.strategies import NOW, offers, placement
 
 LAUNCH = "1.1.1"
@@ -42,23 +43,33 @@ class Case:
         self.policy = Policy()
         self.obs: dict[str, Any] = {}
         self.zones: dict[Any, ZoneRecord] = {}
+        self.others: tuple[Case, ...] = ()  # further runs of the same owner
 
     def seeing(self, **obs: Any) -> Case:
         self.obs.update(obs)
         return self
 
-    def decide(self) -> Decision:
+    def beside(self, *others: Case) -> Case:
+        self.others = others
+        return self
+
+    def run(self, key: int = 1) -> Run:
         attempt = ATTEMPT if self.status == Status.LAUNCHING else TRAINING
         base: dict[str, Any] = {"try_": TRY, "attempt": attempt, "status_since": NOW - 4000, **self.run_fields}
-        run = Run(
-            key=1, run_id="r", owner="o", cell="c", provider="local", generation=1, status=self.status,
+        return Run(
+            key=key, run_id="r", owner="o", cell="c", provider="local", generation=1, status=self.status,
             policy=self.policy, created_at=NOW - 9000, generation_at=NOW - 9000, **base,
         )  # fmt: skip
+
+    def decide(self) -> Decision:
+        run = self.run()
         machine = Machine("id-1", "m-1", "zone-a", MachineState.UP, "supervisor-1", "r", LAUNCH, NOW - 5000)
         parts: dict[str, Any] = {"machine": Seen(machine), "beat": Seen(beat(self.phase), 1.0), "baton": Absent()}
         parts.update(self.obs)
         since = {BEATS: NOW - 90_000, MACHINES: NOW - 90_000}
         world = World(self.knobs, {"local": offers()}, self.zones, since, frozenset({BEATS, MACHINES}))
+        runs = [run, *(other.run(key) for key, other in enumerate(self.others, 2))]
+        world = with_limits(world, runs, {}, NOW)
         return decide(run, Observation(**parts), world, NOW)
 
 
@@ -131,6 +142,10 @@ def refused_case(cause: Cause, failures: int) -> Case:
     return case
 
 
+def waits_for_a_place(decision: Decision) -> bool:
+    return (decision.run.status, decision.run.cause) == (Status.WAITING, Cause.MACHINE_LIMIT)
+
+
 def lesson_s(decision: Decision) -> float:
     record = decision.lessons[0][1]
     assert record is not None
@@ -200,6 +215,8 @@ KNOBS: dict[str, tuple[Callable[[], Case], Any, Any, Callable[[Decision], bool]]
         lambda: unfinished_case(person=Person(why="upload failed", since=NOW - 500), ), 500.0, 501.0,
         failed(Cause.RESULTS_UNVERIFIED),
     ),
+    "max_parallel_runs": (lambda: waiting_case().beside(Case(Status.RUNNING)), 1, 2, waits_for_a_place),
+    "max_parallel_per_owner": (lambda: waiting_case().beside(Case(Status.RUNNING)), 1, 2, waits_for_a_place),
 }  # fmt: skip
 
 # Not used by the decisions: they go to the agent or to the loop, whose own tests show their effect.

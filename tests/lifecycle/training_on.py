@@ -11,10 +11,10 @@ from supervisor.contract import drill, signs
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.contract.heartbeat import BEATS_OF_A_START, LEFT, PHASES, Beat, Exit, Pruned
-from supervisor.domain.attempt import Attempt, Drills, Moving, Pulse, Retiring, Try
+from supervisor.domain.attempt import Attempt, Drills, Moving, Pulse, Retiring, Try, Yielding
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
-from supervisor.domain.observation import BEATS, MACHINES, NOT_READ, Absent, Observation, Seen, Unknown, World
+from supervisor.domain.observation import BEATS, MACHINES, NOT_READ, Absent, Observation, Seen, Unknown, World, Yield
 from supervisor.domain.policies import DrillPolicy, Knobs, Limits, Policy
 from supervisor.domain.run import Files, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, Status
@@ -192,6 +192,7 @@ BATON = Baton(
 )  # fmt: skip
 UNREAD = (NOT_READ, Unknown("could not be read"), Absent())
 ENDS = tuple(MachineRecord(cause, "so says the platform") for cause in (Cause.PREEMPTED, Cause.HOST_ERROR))
+ROOM = "run-9 has priority 5, and 1 of 1 machine is in use"
 CHANGES: tuple[Change, ...] = (
     _run(stop=(StopRequest("ops", NOW - 5),)),
     _run(stop_consumed=("77", None)),
@@ -246,4 +247,6 @@ CHANGES: tuple[Change, ...] = (
     _world(sources=({}, {"gce": MACHINES}, {"local": MACHINES, "gce": "machines of gce"})),
     _world(wall_ahead_s=(0.0, 2000.0)),
     _world(observing_since=({}, {BEATS: NOW}, {BEATS: NOW - 1000})),
+    _world(yields=({1: Yield(9, ROOM)}, {2: Yield(9, ROOM)})),
+    _run(yielding=tuple(Yielding(launch, 9, NOW - 30, ROOM, placement()) for launch in (LAUNCH, "1.1.1"))),
 )
