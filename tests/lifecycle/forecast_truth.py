@@ -1,7 +1,8 @@
 """Runs as they really go, in ticks: a world beside the forecast's own simulation, to hold the forecast against.
 
-It shares nothing with `futures` but the rule. Zones have and lack machines as a chain over time, a machine is lost in
-a tick by its age, and the training goes step by step from save to save.
+It shares nothing with `futures` but the rule, which it asks in each tick in which the run has no machine, as
+offers/market does. Zones have and lack machines as a chain over time, a machine is lost in a tick by its age, and the
+training goes step by step from save to save.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from supervisor.lifecycle.rungs.futures import (
     keeping_deadline,
     outlook,
 )
-from supervisor.lifecycle.rungs.rule import Rung, Situation
+from supervisor.lifecycle.rungs.rule import Rung, Situation, choose, life_s
 from supervisor.lifecycle.rungs.survival import PRIOR, PRIOR_RETURN_PER_S
 
 HOUR_S = 3600.0
@@ -114,7 +115,8 @@ class TrueRun:
         self.up = [random.random() < UP_SHARE for _ in range(world.zones)]
         self.held: Rung | None = None
         self.zone, self.age_s, self.starts_s, self.unsaved_s, self.life_s = 0, 0.0, 0.0, 0.0, inf
-        self.at = self.usd = 0.0
+        self.at = self.usd = self.trained_s = 0.0
+        self.losses = 0
         returns_p = 1.0 - exp(-PRIOR_RETURN_PER_S * tick_s)
         self.returns_p, self.leaves_p = returns_p, returns_p * (1.0 - UP_SHARE) / UP_SHARE
         if world.old_h is not None:
@@ -133,7 +135,7 @@ class TrueRun:
         self.up = [random() >= self.leaves_p if up else random() < self.returns_p for up in self.up]
 
     def _place(self) -> None:
-        if self.starts_s > 0.0:
+        if self.held is not None:
             return
         deadline_h = self.world.deadline_h
         situation = Situation(
@@ -142,13 +144,17 @@ class TrueRun:
             deadline=None if deadline_h is None else deadline_h * HOUR_S,
             changeover_s=CHANGEOVER.worst,
             tick_s=30.0,
-            held=self.held,
-            spot_is_up=self.held is Rung.SPOT or any(self.up),
+            held=None,
+            spot_is_up=any(self.up),
             spot_usd_per_h=SPOT_USD,
             on_demand_usd_per_h=ON_DEMAND_USD,
+            spot_life_s=life_s(self.trained_s, self.losses),
         )
-        rung, _ = self.world.rule(situation)
-        if rung is Rung.WAIT or rung is self.held:
+        if deadline_h is None:
+            rung = Rung.SPOT if any(self.up) else Rung.ON_DEMAND
+        else:
+            rung = choose(situation).rung
+        if rung is Rung.WAIT:
             return
         self.held, self.age_s, self.unsaved_s, self.life_s = rung, 0.0, 0.0, inf
         self.starts_s = CHANGEOVER.p50 * exp(self.random.gauss(0.0, CHANGEOVER.sigma))
@@ -166,6 +172,7 @@ class TrueRun:
         lasts_s = self.tick_s if self.left_s > trains_s else self.tick_s - trains_s + self.left_s
         self.starts_s = max(0.0, self.starts_s - self.tick_s)
         self.left_s -= trains_s
+        self.trained_s += trains_s
         self.unsaved_s = (self.unsaved_s + trains_s) % SAVE_EVERY_S
         self.usd += (SPOT_USD if self.held is Rung.SPOT else ON_DEMAND_USD) * lasts_s / HOUR_S
         self.at += lasts_s
@@ -174,6 +181,7 @@ class TrueRun:
         if self.held is Rung.SPOT and self._dies():
             self.left_s += self.unsaved_s
             self.held, self.starts_s = None, 0.0
+            self.losses += 1
             self.up[self.zone] = False
         self.age_s += self.tick_s
         return False

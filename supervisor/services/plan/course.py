@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, training_s
 from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.machines import Offer, ZoneRecord
 from supervisor.domain.observation import World
@@ -129,6 +129,8 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
         spent_usd=run_cost_usd(run, now),
         hazard_sigma=PRIOR_SIGMA,
         machine_max_s=run.policy.limits.machine_max_s,
+        trained_s=run.training_s + training_s(run.live_attempt, now),
+        losses=run.counters.preemptions,
     )
     return basis
 
