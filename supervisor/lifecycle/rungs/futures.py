@@ -127,7 +127,8 @@ class Course:
     `left_s`: the work that is left. `save_every_s`: of training between two saves; what was done since the last one is
     lost with a machine; 0 = a notice saves all. `return_per_s`: at this rate a zone without machines has some again.
     `hazard_sigma`: how well the lifetimes are known. `machine_max_s`: no machine lives longer. `trained_s`, `losses`:
-    for how long it has trained, and how many machines it has lost; the rule judges the life of machines by them."""
+    for how long it has trained, and how many machines it has lost; the rule judges the life of machines by them.
+    `rule_changeover_s`: what the rule counts for a changeover; 0 = the worst of `changeover_s`."""
 
     now: float
     left_s: Spread
@@ -146,6 +147,7 @@ class Course:
     machine_max_s: float = inf
     trained_s: float = 0.0
     losses: int = 0
+    rule_changeover_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,7 @@ class _Future:
             now=self.at,
             left_s=self.left_s,
             deadline=course.deadline,
-            changeover_s=course.changeover_s.worst,
+            changeover_s=course.rule_changeover_s or course.changeover_s.worst,
             tick_s=course.tick_s,
             held=None,
             spot_is_up=self.spot_at <= self.at,

@@ -24,7 +24,7 @@ from supervisor.domain.policies import FOR_COST, FOR_SPOT
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.living.drilling import verdict_of
-from supervisor.lifecycle.offers.market import goal_of
+from supervisor.lifecycle.offers.market import goal_of, worst_changeover_s
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S, lent_by
 from supervisor.lifecycle.rungs.futures import (
     PRIOR_SIGMA,
@@ -131,6 +131,7 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
         machine_max_s=run.policy.limits.machine_max_s,
         trained_s=run.training_s + training_s(run.live_attempt, now),
         losses=run.counters.preemptions,
+        rule_changeover_s=worst_changeover_s(run, {provider, *(offer.placement.provider for offer, _ in order)}),
     )
     return basis
 
