@@ -100,6 +100,7 @@ def doors(daemon: Daemon) -> list[str]:
             f"{base}/spec",
             f"{base}/launch",
             f"{base}/cost",
+            f"{base}/forecast",
             f"{base}/beats",
             f"{base}/metrics",
             f"{base}/code",

@@ -122,7 +122,8 @@ class House:
         files = [f"{run}/files/{logs[0]['path']}"]
         of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost", "/gates"]
         of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login"]
-        of_run += ["/teardown", "/diagnosis", "/metrics", f"/commands/{COMMAND}", f"/commands/{COMMAND}/files"]
+        of_run += ["/teardown", "/diagnosis", "/metrics", "/forecast"]
+        of_run += [f"/commands/{COMMAND}", f"/commands/{COMMAND}/files"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
             "/v1/ledger", "/v1/ledger?by=owner&format=csv", "/v1/completion",

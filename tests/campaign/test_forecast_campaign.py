@@ -28,9 +28,7 @@ REAL = (
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_the_forecast_holds_for_many_runs(seed: int) -> None:
     outcome = score(GRID, course_of, runs=500, futures=10_000, tick_s=60.0, seed=seed)
-    assert outcome.worst_off < 0.10, outcome
-    assert 0.88 <= outcome.ends_held <= 0.92, outcome
-    assert 0.88 <= outcome.costs_held <= 0.92, outcome
+    assert outcome.is_good, outcome
 
 
 def _halves(path: Path) -> tuple[list[Life], list[Life]]:
@@ -71,7 +69,7 @@ def test_the_forecast_holds_for_lifetimes_that_were_measured() -> None:
     outcome = score(
         [replace(world, life=life) for world in REAL], course, runs=500, futures=10_000, tick_s=60.0, seed=3
     )
-    assert outcome.worst_off < 0.10, outcome
+    assert max(outcome.worst_off, outcome.worst_rank) < 0.10, outcome
     # Two halves of 360 losses each differ by chance, so a forecast from one of them is off by some percent in the other.
     assert 0.86 <= outcome.ends_held <= 0.94, outcome
     assert 0.86 <= outcome.costs_held <= 0.94, outcome

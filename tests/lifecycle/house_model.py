@@ -50,9 +50,11 @@ class House:
         return with_queue(base, live, {}, lambda _: False, self.now)
 
     def with_machine(self) -> Counter[str]:
-        """By owner; counted here on its own."""
+        """By owner; counted here on its own. A run between two requests keeps its place, also under a lower limit."""
         rows = self.runs.values()
-        return Counter(run.owner for run in rows if run.open_try or run.live_attempt is not None or run.retiring)
+        machines = (run for run in rows if run.open_try or run.live_attempt is not None or run.retiring)
+        between = (run for run in rows if run.status == Status.LAUNCHING)
+        return Counter(run.owner for run in {run.key: run for run in (*machines, *between)}.values())
 
     def tick(self) -> list[int]:
         """The keys of the runs that requested a machine."""

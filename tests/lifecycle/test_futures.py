@@ -27,11 +27,13 @@ ROUGH = [world for world in GRID if world.name in ("rough, no deadline", "rough,
 
 
 def test_the_forecast_holds_for_runs_of_other_seeds() -> None:
-    """p50 within 10 %, and 88 to 92 % of the runs stay within the p90, over the grid of situations."""
+    """p50 within 10 %, and 88 to 92 % of the runs stay within the p90, over the grid of situations. Where about half of
+    the futures end on demand, the costs have a gap at their median, and a few runs more on one side move it from one
+    end of the gap to the other; such a p50 is judged by its rank: 45 to 55 % of the runs cost less."""
     outcome = score(GRID, course_of, runs=150, futures=2000, tick_s=180.0, seed=2)
-    assert outcome.worst_off < 0.10, outcome
-    assert 0.88 <= outcome.ends_held <= 0.92, outcome
-    assert 0.88 <= outcome.costs_held <= 0.92, outcome
+    assert outcome.ranks, "a situation on the edge between spot and on-demand is in the grid"
+    assert len(outcome.off) >= 2 * len(GRID) - 3, "most are judged by their value"
+    assert outcome.is_good, outcome
 
 
 def _ageless(world: World) -> Course:
@@ -48,8 +50,7 @@ def _never_waiting(world: World) -> Course:
 @pytest.mark.parametrize("broken", [_ageless, _never_waiting])
 def test_a_forecast_that_ignores_ages_or_waits_is_caught(broken) -> None:  # type: ignore[no-untyped-def]
     outcome = score(ROUGH, broken, runs=60, futures=600, tick_s=180.0, seed=2)
-    is_good = outcome.worst_off < 0.10 and 0.88 <= outcome.ends_held <= 0.92 and 0.88 <= outcome.costs_held <= 0.92
-    assert not is_good, outcome
+    assert not outcome.is_good, outcome
 
 
 def _course(**changes: object) -> Course:

@@ -184,6 +184,8 @@ STEPS = st.lists(
 @given(STEPS)
 @settings(max_examples=examples(40, 3000))
 @example([("submit", "ann", 0), ("submit", "bob", 0), ("submit", "bob", 5), ("tick",), ("obtain", 1), ("preempt", 1)])
+@example([("submit", "ann", 0), ("submit", "bob", 0), ("limit", 0, 0), ("tick",), ("refuse", 1), ("limit", 1, 1)])
+@example([("submit", "ann", 0), ("submit", "ann", 0), ("limit", 0, 0), ("tick",), ("refuse", 1), ("limit", 0, 1)])
 def test_the_queue_keeps_its_promises(steps: list[tuple[object, ...]]) -> None:
     play(steps)
 

@@ -106,13 +106,11 @@ def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situa
     known_s = [left_s for left_s in works_s if left_s is not None]
     if not known_s:
         return None
-    starts_s = [changeover_s(run, provider) or 0.0 for provider in providers]
-    repeated_s = run.policy.expect_checkpoint_every_s or 0.0
     return Situation(
         now=now,
         left_s=max(known_s),
         deadline=run.policy.limits.deadline - world.wall_ahead_s - leaving_s(run),
-        changeover_s=max(CHANGEOVER_S, *starts_s) + repeated_s,
+        changeover_s=worst_changeover_s(run, providers),
         tick_s=world.knobs.poll_interval_s,
         held=None,
         spot_is_up=False,
@@ -120,6 +118,12 @@ def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situa
         on_demand_usd_per_h=_least(offers, spot=False),
         spot_life_s=life_s(run.training_s, run.counters.preemptions),
     )
+
+
+def worst_changeover_s(run: Run, providers: Iterable[str]) -> float:
+    """What the rule counts for a changeover on one of them, with the steps that are repeated."""
+    starts_s = [changeover_s(run, provider) or 0.0 for provider in providers]
+    return max(CHANGEOVER_S, *starts_s) + (run.policy.expect_checkpoint_every_s or 0.0)
 
 
 def _least(offers: Iterable[Offer], *, spot: bool) -> float | None:

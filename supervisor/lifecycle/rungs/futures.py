@@ -1,8 +1,9 @@
 """What a run will cost and when it ends: thousands of simulated courses of this run, under the rule that places it.
 
 A future goes from event to event, not from tick to tick: a machine is obtained, trains, is lost, a zone has machines
-again, slack runs out. At each event the rule is asked as the supervisor asks it. The lifetime of a machine comes from
-the hazard at its age, so a machine that is old already is likely to stay. Chance is passed in (numbers from 0 to 1), so
+again, slack runs out. The rule is asked as the supervisor asks it (offers/market): of a run without a machine. A
+machine that trains is not left, on-demand neither. The lifetime of a machine comes from the hazard at its age, so a
+machine that is old already is likely to stay. Chance is passed in (numbers from 0 to 1), so
 equal seeds give equal figures.
 
 What a future leaves out: queues of the platform, minimum times of a bill, and the time in which results are verified.
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import cos, exp, inf, log, pi, sqrt
 
-from supervisor.lifecycle.rungs.rule import Rung, Situation, choose
+from supervisor.lifecycle.rungs.rule import Rung, Situation, choose, life_s
 from supervisor.lifecycle.rungs.survival import PRIOR, Curve
 
 Draw = Callable[[], float]  # uniform between 0 and 1, without 1
@@ -94,9 +95,8 @@ def only_on_demand(situation: Situation) -> Asked:
 
 
 def first_that_is_there(situation: Situation) -> Asked:
-    """Spot, else on-demand at once; a machine that trains is not left."""
-    takes_spot = situation.spot_is_up and situation.held is not Rung.ON_DEMAND
-    return (Rung.SPOT if takes_spot else Rung.ON_DEMAND), None
+    """Spot, else on-demand at once."""
+    return (Rung.SPOT if situation.spot_is_up else Rung.ON_DEMAND), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,9 @@ class Course:
 
     `left_s`: the work that is left. `save_every_s`: of training between two saves; what was done since the last one is
     lost with a machine; 0 = a notice saves all. `return_per_s`: at this rate a zone without machines has some again.
-    `hazard_sigma`: how well the lifetimes are known. `machine_max_s`: no machine lives longer."""
+    `hazard_sigma`: how well the lifetimes are known. `machine_max_s`: no machine lives longer. `trained_s`, `losses`:
+    for how long it has trained, and how many machines it has lost; the rule judges the life of machines by them.
+    `rule_changeover_s`: what the rule counts for a changeover; 0 = the worst of `changeover_s`."""
 
     now: float
     left_s: Spread
@@ -143,6 +145,9 @@ class Course:
     spent_usd: float = 0.0
     hazard_sigma: float = 0.0
     machine_max_s: float = inf
+    trained_s: float = 0.0
+    losses: int = 0
+    rule_changeover_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +215,8 @@ class _Future:
     zone, when it has or had a machine for certain."""
 
     __slots__ = (
-        "at", "back_at", "course", "dies_at", "draw", "events", "factor", "held", "is_priced", "left_s", "place",
-        "spot_at", "unsaved_s", "usd",
+        "at", "back_at", "course", "dies_at", "draw", "events", "factor", "held", "is_priced", "left_s", "losses",
+        "place", "spot_at", "trained_s", "unsaved_s", "usd",
     )  # fmt: skip
 
     def __init__(self, course: Course, draw: Draw) -> None:
@@ -219,7 +224,7 @@ class _Future:
         self.left_s = course.left_s.value(draw)
         self.factor = Spread(1.0, course.hazard_sigma).value(draw)
         self.held: Rung | None = None
-        self.is_priced = True
+        self.is_priced, self.trained_s, self.losses = True, course.trained_s, course.losses
         self.unsaved_s, self.dies_at, self.place, self.spot_at = 0.0, inf, 0, inf
         self.back_at = [self.at + self._away_s() if place.is_cooling else -inf for place in course.places]
         held = course.held
@@ -232,8 +237,6 @@ class _Future:
         """The machine that the run has now."""
         course, self.place = self.course, held.place
         self.dies_at = self.at + self._lives_s(held.rung, held.age_s)
-        if held.rung is not Rung.SPOT:
-            self._look()
         if held.starting_s is not None:
             self._start(held.rung, max(0.0, course.changeover_s.value(self.draw) - held.starting_s))
             return
@@ -244,27 +247,29 @@ class _Future:
         course, limit = self.course, self.at + HORIZON_S
         while self.left_s > 0.0 and self.at < limit and self.events < FUTURE_EVENTS_MOST:
             self.events += 1
-            rung, until = self._ask(self.held is Rung.SPOT or self.spot_at <= self.at)
+            if self.held is not None:
+                self._train(self.held)
+                continue
+            rung, until = self._ask()
             if rung is Rung.WAIT:  # the rule is asked again in the tick after `until`
                 self.at = min(self.spot_at, inf if until is None else until + course.tick_s)
-            elif rung is self.held:
-                self._train()
             else:
                 self.dies_at = self.at + self._lives_s(rung, 0.0)
                 self._start(rung, course.changeover_s.value(self.draw))
 
-    def _ask(self, spot_is_up: bool) -> Asked:
+    def _ask(self) -> Asked:
         course = self.course
         situation = Situation(
             now=self.at,
             left_s=self.left_s,
             deadline=course.deadline,
-            changeover_s=course.changeover_s.worst,
+            changeover_s=course.rule_changeover_s or course.changeover_s.worst,
             tick_s=course.tick_s,
-            held=self.held,
-            spot_is_up=spot_is_up,
+            held=None,
+            spot_is_up=self.spot_at <= self.at,
             spot_usd_per_h=course.places[self.place].usd_per_h if course.places else None,
             on_demand_usd_per_h=course.on_demand_usd_per_h,
+            spot_life_s=life_s(self.trained_s, self.losses),
         )
         return course.rule(situation)
 
@@ -284,11 +289,10 @@ class _Future:
         self._pay(rung, ready_at)
         self.held, self.unsaved_s = rung, 0.0
 
-    def _train(self) -> None:
-        course, held = self.course, self.held
+    def _train(self, held: Rung) -> None:
+        """Until it is done or the machine is lost."""
+        course = self.course
         until = self.at + self.left_s
-        if held is not Rung.SPOT and self.at < self.spot_at < until:
-            until = self.spot_at  # the rule may go back to spot
         is_lost = self.dies_at < until
         until = min(until, self.dies_at)
         worked_s = until - self.at
@@ -296,19 +300,21 @@ class _Future:
         if course.save_every_s > 0.0:
             self.unsaved_s = (self.unsaved_s + worked_s) % course.save_every_s
         self.left_s -= worked_s
+        self.trained_s += worked_s
         if is_lost:
             self.left_s += self.unsaved_s
             self._lose(held)
         elif self.left_s < 1e-6:
             self.left_s = 0.0
 
-    def _lose(self, rung: Rung | None) -> None:
+    def _lose(self, rung: Rung) -> None:
         self.held, self.unsaved_s = None, 0.0
         if rung is Rung.SPOT:
+            self.losses += 1
             self.back_at[self.place] = self.at + self._away_s()
-            self._look()
+        self._look()
 
-    def _pay(self, rung: Rung | None, until: float) -> None:
+    def _pay(self, rung: Rung, until: float) -> None:
         course = self.course
         price = course.places[self.place].usd_per_h if rung is Rung.SPOT else course.on_demand_usd_per_h
         if price is None:

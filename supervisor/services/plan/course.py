@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, training_s
 from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.machines import Offer, ZoneRecord
 from supervisor.domain.observation import World
@@ -24,7 +24,7 @@ from supervisor.domain.policies import FOR_COST, FOR_SPOT
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.living.drilling import verdict_of
-from supervisor.lifecycle.offers.market import goal_of
+from supervisor.lifecycle.offers.market import goal_of, worst_changeover_s
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S, lent_by
 from supervisor.lifecycle.rungs.futures import (
     PRIOR_SIGMA,
@@ -129,6 +129,9 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
         spent_usd=run_cost_usd(run, now),
         hazard_sigma=PRIOR_SIGMA,
         machine_max_s=run.policy.limits.machine_max_s,
+        trained_s=run.training_s + training_s(run.live_attempt, now),
+        losses=run.counters.preemptions,
+        rule_changeover_s=worst_changeover_s(run, {provider, *(offer.placement.provider for offer, _ in order)}),
     )
     return basis
 
