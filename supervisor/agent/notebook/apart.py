@@ -57,7 +57,7 @@ def pack(job: Mapping[str, Any], folder: str, output: str, most_bytes: int = par
     archive, packed, left_out = os.path.join(output, parcel.ARCHIVE), [], 0  # type: Tuple[str, List[Packed], int]
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(output, parcel.INDEX))
-    with open(archive + ".new", "wb") as target:
+    with open(archive + ".new", "wb", opener=open_own) as target:
         for info in _in_order(store, run_id):
             offset = target.tell()
             if offset + info.size > most_bytes:
@@ -74,7 +74,7 @@ def pack(job: Mapping[str, Any], folder: str, output: str, most_bytes: int = par
     os.rename(archive + ".new", archive)
     index = Index(run_id, str(job["launch_id"]), tuple(packed), left_out)
     path = os.path.join(output, parcel.INDEX)
-    with open(path + ".new", "wb") as target:
+    with open(path + ".new", "wb", opener=open_own) as target:
         target.write(parcel.encode_index(index))
         target.flush()
         os.fsync(target.fileno())
