@@ -115,6 +115,6 @@ def test_the_weights_are_the_same_by_the_client_over_a_session_that_colab_ends(c
         return [word for call in colab.house.calls for word in call if word in names]
 
     assert words("new", "exec") == 2 * ["new", "exec"], "each session begins once"
-    # The first one has ended by itself, so it need not be stopped; a stop may be repeated until a list shows its effect.
+    # The first one has ended by itself and need not be stopped. A stop may be repeated until a list shows its effect.
     wait_for(lambda: words("exec", "stop")[-1] == "stop", 30, "the last session to be ended")
     wait_for(lambda: not any(machine.alive for machine in colab.house.machines.values()), 30, "no session to be left")

@@ -70,6 +70,6 @@ def test_the_forecast_holds_for_lifetimes_that_were_measured() -> None:
         [replace(world, life=life) for world in REAL], course, runs=500, futures=10_000, tick_s=60.0, seed=3
     )
     assert max(outcome.worst_off, outcome.worst_rank) < 0.10, outcome
-    # Two halves of 360 losses each differ by chance, so a forecast from one of them is off by some percent in the other.
+    # Two halves of 360 losses each differ by chance, so a forecast from one is off by some percent in the other.
     assert 0.86 <= outcome.ends_held <= 0.94, outcome
     assert 0.86 <= outcome.costs_held <= 0.94, outcome
