@@ -1,1 +1,1 @@
-"""Which kind of machine a run takes next: spot, flex-start, on-demand, or none for now."""
+"""Which kind of machine a run takes next: spot, on-demand, or none for now."""
