@@ -81,21 +81,25 @@ def full(run: Run) -> Run:
     keep = ("key", "version", "run_id", "owner", "cell", "provider", "created_at")
     rich = replace(filled(Run), **{name: getattr(run, name) for name in keep})
     pulse = replace(filled(Pulse), recent="")  # what its beat carries of earlier seconds is not kept with it
-    return replace(rich, pulse=pulse, try_=replace(filled(Try), nonce_hash="ab" * 32))
+    try_ = replace(filled(Try), nonce_hash="ab" * 32)
+    rival = replace(filled(Try), launch_id="rival", number=2, nonce_hash="cd" * 32)
+    return replace(rich, pulse=pulse, try_=try_, rival=rival)
 
 
-def filled(hint: Any, seed: str = "x") -> Any:
-    """A value of this type, different for each seed, so swapped fields show."""
+def filled(hint: Any, seed: str = "x", inside: tuple[Any, ...] = ()) -> Any:
+    """A value of this type, different for each seed, so swapped fields show. `inside`: the classes around it; an
+    optional one of them again is None, else a machine would hold its call, and that one its machine, without end."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return filled(next(arg for arg in args if arg is not NoneType), seed)
+        wanted = next(arg for arg in args if arg is not NoneType)
+        return None if wanted in inside else filled(wanted, seed, inside)
     if origin is tuple:
-        return (filled(args[0], seed), filled(args[0], seed + "2"))
+        return (filled(args[0], seed, inside), filled(args[0], seed + "2", inside))
     if origin is Mapping:
-        return {seed: filled(args[1], seed), "ß": filled(args[1], seed + "2")}
+        return {seed: filled(args[1], seed, inside), "ß": filled(args[1], seed + "2", inside)}
     if is_dataclass(hint):
         hints = get_type_hints(hint)
-        values = {field.name: filled(hints[field.name], field.name) for field in fields(hint)}
+        values = {field.name: filled(hints[field.name], field.name, (*inside, hint)) for field in fields(hint)}
         flipped = {field.name: not field.default for field in fields(hint) if hints[field.name] is bool}
         return hint(**{**values, **flipped})
     if issubclass(hint, StrEnum):

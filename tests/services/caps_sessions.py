@@ -64,7 +64,8 @@ def judge(bed: Bed, number: int) -> float:
     mine = [run for run in runs if run.run_id.startswith(f"s{number}-")]
     total = sum(run.money.cost_usd + _may_spend(run) for run in mine)
     assert total <= DAY + 1e-5, f"session {number}: ${total:.6f}"
-    assert bed.store.counted_micro(f"tok-{number:012d}", bed.clock.now()) <= DAY * 1e6
+    counted = bed.store.counted_micro(f"tok-{number:012d}", bed.clock.now())
+    assert counted <= DAY * 1e6, f"session {number}: {counted} are counted"
     return total
 
 
