@@ -41,6 +41,7 @@ REASONS = {
     "lifecycle/rungs/futures.py EVENTS_MOST": "events of one forecast, which says how many futures it has",
     "lifecycle/rungs/futures.py FUTURE_EVENTS_MOST": "events of one simulated course: beyond it the course has no end",
     "reconciler/acting/act.py DONE_KEPT": "first successes: beyond it a repeated one requests one more tick",
+    "reconciler/acting/launches.py UNSENT_KEPT": "calls that were not sent yet: beyond it one counts as repeated",
     "reconciler/acting/sweeping.py RECORDED_KEPT": "warnings about foreign machines: beyond it one is repeated",
     "reconciler/observing/beats.py REJECTIONS_KEPT": "warnings about ignored beats: beyond it one is repeated",
     "services/access/claims.py SEEN_KEPT": "when sessions were last at the door: beyond it the claim's time counts",
