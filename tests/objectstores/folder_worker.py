@@ -22,6 +22,13 @@ KEY = "runs/a/baton.json"
 SYSTEM_CALLS = ("open", "write", "utime", "fsync", "rename", "unlink", "mkdir", "rmdir", "fstat", "stat", "close")
 
 
+def _wait_for_go() -> None:
+    """All processes are there before one begins: else a slow start would keep them from meeting."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
 def content(n: int, size: int = 200_000) -> bytes:
     return b"%08d" % n * (size // 8)
 
@@ -29,7 +36,7 @@ def content(n: int, size: int = 200_000) -> bytes:
 def create(root: Path) -> bool:
     """Wait for the start signal, then create the one object: whether this process won."""
     store = FilesystemStore(root)
-    sys.stdin.readline()
+    _wait_for_go()
     try:
         store.put(KEY, str(os.getpid()).encode(), if_generation=ABSENT)
     except PreconditionFailed:
@@ -40,7 +47,7 @@ def create(root: Path) -> bool:
 def count(root: Path) -> int:
     """Add 1 to the number in the object, 100 times, by compare-and-set; returns how often another was faster."""
     store, refused = FilesystemStore(root), 0
-    sys.stdin.readline()
+    _wait_for_go()
     for _ in range(100):
         while True:
             data, info = store.get("counter")

@@ -39,6 +39,9 @@ def together(job: str, root: Path, how_many: int) -> list[object]:
         processes = [stack.enter_context(worker(job, root)) for _ in range(how_many)]
         answers = []
         for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
