@@ -115,7 +115,9 @@ def test_the_weights_are_the_same_by_the_client_over_a_session_that_colab_ends(c
         """What the client was asked for each session, in its order. Two sessions wait for no order between them."""
         names = [call[call.index("-s") + 1] for call in colab.house.calls if "new" in call]
         words = ("new", "exec", "stop")
-        return [[word for call in colab.house.calls if name in call for word in call if word in words] for name in names]
+        return [
+            [word for call in colab.house.calls if name in call for word in call if word in words] for name in names
+        ]
 
     wait_for(lambda: of_each() == 2 * [["new", "exec", "stop"]], 30, "each session to be ended once")
     wait_for(lambda: not any(machine.alive for machine in colab.house.machines.values()), 30, "no session to be left")
