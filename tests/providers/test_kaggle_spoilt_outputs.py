@@ -14,6 +14,8 @@ from supervisor.contract import parcel
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.kaggle import fetching
+from supervisor.providers.kaggle.kernels import slug_of
 from tests.contracts.provider_subject import ref
 from tests.kaggle.service import ERROR
 from tests.providers.kaggle_apart import Apart, of
@@ -69,6 +71,23 @@ def test_an_output_that_is_listed_late_counts(subject: Apart) -> None:
         assert of(subject, request).state is MachineState.ASKED
         subject.clock.advance(60.0)
     subject.kaggle.hidden_files = 0
+    assert subject.here(request).record is None
+
+
+def test_an_output_that_was_missing_says_nothing_about_a_later_notebook_of_that_name(subject: Apart) -> None:
+    """A person has deleted the first one."""
+    request = subject.ended()
+    subject.version(request).output = {}
+    assert of(subject, request).state is MachineState.ASKED
+    del subject.kaggle.notebooks[slug_of(request.name)]
+    subject.clock.advance(fetching.LATE_S)
+    subject.provider.launch(request)
+    subject.step()
+    subject.kaggle.end(subject.version(request))
+    subject.kaggle.hidden_files = 2
+    assert of(subject, request).state is MachineState.ASKED, "Kaggle lists its output later"
+    subject.kaggle.hidden_files = 0
+    subject.clock.advance(fetching.RETRY_S)
     assert subject.here(request).record is None
 
 
