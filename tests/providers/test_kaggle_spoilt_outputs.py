@@ -14,10 +14,10 @@ from supervisor.contract import parcel
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.kaggle import fetching
+from supervisor.providers.kaggle import downloads, fetching
 from supervisor.providers.kaggle.kernels import slug_of
 from tests.contracts.provider_subject import ref
-from tests.kaggle.service import ERROR
+from tests.kaggle.service import CANCELED, ERROR
 from tests.providers.kaggle_apart import Apart, of
 
 
@@ -103,6 +103,31 @@ def test_a_read_that_fails_is_no_missing_output(subject: Apart) -> None:
     assert subject.baton().checkpoint is not None
 
 
+def test_an_index_whose_size_is_not_said_is_no_missing_output(
+    subject: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = subject.ended()
+    with monkeypatch.context() as patch:
+        patch.setattr(downloads, "_whole_size", lambda status, headers: None)
+        for _ in range(15):
+            assert of(subject, request).state is MachineState.ASKED
+            subject.clock.advance(60.0)
+        assert "is not said" in of(subject, request).detail
+    assert subject.here(request).record is None
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "cause"),
+    [(CANCELED, "", Cause.MACHINE_DELETED), (ERROR, "Your notebook timed out", Cause.TIME_LIMIT)],
+)
+def test_the_end_of_lost_work_has_kaggles_reason(subject: Apart, word: str, message: str, cause: Cause) -> None:
+    request = subject.ended(word=word, message=message)
+    subject.version(request).output = {}
+    record = lost(subject, request).record
+    assert record is not None
+    assert record.cause is cause
+
+
 def test_an_archive_that_is_truncated(subject: Apart) -> None:
     request = subject.ended()
     output = subject.version(request).output
@@ -124,6 +149,11 @@ def test_an_index_that_is_larger_than_one_can_be(subject: Apart) -> None:
 def test_an_archive_that_claims_more_than_an_output_may_have(subject: Apart) -> None:
     request = spoilt(subject, lambda index: index["objects"].append(["runs/digits/logs/x", 10**12, "0" * 64, {}]))
     assert "more than an output may have" in lost(subject, request).detail
+
+
+def test_a_key_that_no_store_can_have(subject: Apart) -> None:
+    request = spoilt(subject, lambda index: index["objects"].append(["runs/digits/logs/\udcff", 0, "0" * 64, {}]))
+    assert "the index of the output cannot be used" in lost(subject, request).detail
 
 
 @pytest.mark.parametrize("key", ["runs/digits/logs/../baton.json", "runs/digits/logs//etc/passwd"])
