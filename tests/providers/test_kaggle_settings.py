@@ -14,6 +14,7 @@ import pytest
 from supervisor.contract import runfiles
 from supervisor.contract.notebook import cell, cell_apart
 from supervisor.contract.parcel import Parcel, encode_parcel
+from supervisor.domain.bundle_index import BundleIndex
 from supervisor.domain.errors import InvalidRequest, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.profile import Danger, End, Reach, Survival, danger_clocks, survival
@@ -207,7 +208,9 @@ def test_the_doctor_finds_a_wrong_user_few_hours_and_no_address(subject: KaggleS
 # --- without the internet ---------------------------------------------------------------------------------------------
 
 
-def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_code() -> None:
+def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     traits = traits_of(internet=False)
     assert (traits_of(internet=True).code_max_bytes, traits_of(internet=True).network) == (None, True)
     with pytest.raises(InvalidRequest, match="nothing: Kaggle stores"):
@@ -215,12 +218,13 @@ def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_c
     with pytest.raises(InvalidRequest, match="download no `stage`"):
         policy._check_job({"command": ["x"], "stage": [{"from": "gs://a/b"}]}, traits)
     policy._check_job({"command": ["x"]}, traits)
-    parts: Any = SimpleNamespace(own_provider="kaggle", traits=lambda name: traits)
+    parts: Any = SimpleNamespace(own_provider="kaggle", traits=lambda name: traits, objects=None)
     most = 256 << 10
-    index: Any = SimpleNamespace(sha256="0" * 64, stored_bytes=most)
-    assert code._too_large(parts, {"command": ["x"]}, index) is None
-    index.stored_bytes += 1
-    refusal = code._too_large(parts, {"command": ["x"]}, index)
+    spec = {"command": ["x"], "code": "0" * 64}
+    monkeypatch.setattr(code, "_find", lambda objects, sha256: BundleIndex.of(sha256, (), most))
+    assert code.refusal(parts, spec) is None
+    monkeypatch.setattr(code, "_find", lambda objects, sha256: BundleIndex.of(sha256, (), most + 1))
+    refusal = code.refusal(parts, spec)
     assert refusal is not None
     assert refusal.code == "CODE_REFUSED"
     assert "262,145 bytes, and the machines of kaggle take 262,144" in str(refusal)
