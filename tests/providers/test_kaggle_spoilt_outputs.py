@@ -103,9 +103,7 @@ def test_a_read_that_fails_is_no_missing_output(subject: Apart) -> None:
     assert subject.baton().checkpoint is not None
 
 
-def test_an_index_whose_size_is_not_said_is_no_missing_output(
-    subject: Apart, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_whose_size_is_not_said_is_no_missing_output(subject: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     request = subject.ended()
     with monkeypatch.context() as patch:
         patch.setattr(downloads, "_whole_size", lambda status, headers: None)
