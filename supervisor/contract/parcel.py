@@ -104,6 +104,7 @@ def decode_index(raw: bytes) -> Index:
             texts = (key, sha256, *metadata.keys(), *metadata.values())
             if not all(isinstance(text, str) for text in texts) or type(size) is not int or size < 0 or key in keys:
                 raise ValueError("not an object of an index: %r" % (key,))
+            key.encode()  # a lone surrogate is no name of an object
             keys.add(key)
             packed.append(Packed(key, offset, size, sha256, metadata))
             offset += size

@@ -55,12 +55,9 @@ def take(objects: ObjectStore, output: LeftOutput, by: LeftBy, parts: Path) -> N
         fetch(copier, there)
     except Damaged as error:
         raise OutputLost(str(error)) from error
-    except ObjectMissing as error:
-        raise OutputLost(f"it has no {error}") from error
     after = _merged(own, held(copier, there))
     try:
-        if after != own:
-            objects.put(runfiles.baton(by.run_id), batons.encode(after), info.generation)
+        objects.put(runfiles.baton(by.run_id), batons.encode(after), info.generation)
     except PreconditionFailed:
         raise StoreUnavailable(f"the baton of {by.run_id} changed while the output was written") from None
     assert own.next is not None

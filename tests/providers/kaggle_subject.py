@@ -101,7 +101,7 @@ class KaggleSubject(Subject):
         """As after a restart of the supervisor: nothing is remembered."""
         api = Api(USER, self.settings.kaggle_token, self.clock.now, self.kaggle.wire)
         outputs = Outputs(
-            api, self.objects, take, parts=self.folder / "parts", now=self.clock.now, begin=lambda name, work: work()
+            api, self.objects, take, parts=self.folder / "parts", now=self.clock.now, begin=lambda slug, work: work()
         )
         provider = KaggleProvider(
             "kaggle",

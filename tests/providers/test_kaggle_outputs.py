@@ -153,6 +153,26 @@ def test_a_baton_that_changes_meanwhile_is_not_overwritten(subject: Apart, monke
     assert not [info for page in subject.objects.pages(runfiles.BEATS) for info in page.objects]
 
 
+def test_a_baton_that_changes_while_nothing_is_new_gets_no_beat(
+    subject: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between the baton and the beat."""
+    request = subject.ended()
+    subject.here(request)
+    subject.objects.delete(runfiles.beat(RUN))
+
+    def overtaken(*words: Any) -> Any:
+        subject.change(lambda baton: batons.raise_next(baton, "1.2.1", "another", True))
+        return merged(*words)
+
+    merged = taking._merged
+    monkeypatch.setattr(taking, "_merged", overtaken)
+    subject.provider = subject.fresh()
+    assert of(subject, request).state is MachineState.ASKED
+    assert subject.listed(request) is None, "the other session begins with its output"
+    assert not [info for page in subject.objects.pages(runfiles.BEATS) for info in page.objects]
+
+
 def test_a_run_that_was_closed_takes_nothing(subject: Apart) -> None:
     request = subject.ended()
     subject.change(lambda baton: batons.close(baton, "stop_requested"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.contract.notebook import cell
+from supervisor.contract import runfiles
+from supervisor.contract.notebook import cell, cell_apart
+from supervisor.contract.parcel import Parcel, encode_parcel
+from supervisor.domain.bundle_index import BundleIndex
 from supervisor.domain.errors import InvalidRequest, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.profile import Danger, End, Reach, Survival, danger_clocks, survival
+from supervisor.machinefolder.agent_archive import build_agent
 from supervisor.providers.kaggle.doctor import account_checks
 from supervisor.providers.kaggle.kernels import (
     MOST_CHARS,
@@ -26,6 +31,7 @@ from supervisor.providers.kaggle.kernels import (
     slug_of,
 )
 from supervisor.providers.kaggle.profile import profile
+from supervisor.providers.kaggle.pushing import INPUTS, SOURCE_MAX_BYTES, WORKING
 from supervisor.providers.kaggle.settings import (
     ACCELERATORS,
     KaggleSettings,
@@ -35,7 +41,7 @@ from supervisor.providers.kaggle.settings import (
     meaning,
     offers,
 )
-from supervisor.providers.kaggle.traits import traits_of
+from supervisor.providers.kaggle.traits import CODE_MAX_BYTES, traits_of
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.remote import address
 from supervisor.services.runs import code, policy
@@ -202,7 +208,9 @@ def test_the_doctor_finds_a_wrong_user_few_hours_and_no_address(subject: KaggleS
 # --- without the internet ---------------------------------------------------------------------------------------------
 
 
-def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_code() -> None:
+def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     traits = traits_of(internet=False)
     assert (traits_of(internet=True).code_max_bytes, traits_of(internet=True).network) == (None, True)
     with pytest.raises(InvalidRequest, match="nothing: Kaggle stores"):
@@ -210,15 +218,25 @@ def test_a_session_without_the_internet_takes_no_secret_no_download_and_little_c
     with pytest.raises(InvalidRequest, match="download no `stage`"):
         policy._check_job({"command": ["x"], "stage": [{"from": "gs://a/b"}]}, traits)
     policy._check_job({"command": ["x"]}, traits)
-    parts: Any = SimpleNamespace(own_provider="kaggle", traits=lambda name: traits)
+    parts: Any = SimpleNamespace(own_provider="kaggle", traits=lambda name: traits, objects=None)
     most = 256 << 10
-    index: Any = SimpleNamespace(sha256="0" * 64, stored_bytes=most)
-    assert code._too_large(parts, {"command": ["x"]}, index) is None
-    index.stored_bytes += 1
-    refusal = code._too_large(parts, {"command": ["x"]}, index)
+    spec = {"command": ["x"], "code": "0" * 64}
+    monkeypatch.setattr(code, "_find", lambda objects, sha256: BundleIndex.of(sha256, (), most))
+    assert code.refusal(parts, spec) is None
+    monkeypatch.setattr(code, "_find", lambda objects, sha256: BundleIndex.of(sha256, (), most + 1))
+    refusal = code.refusal(parts, spec)
     assert refusal is not None
     assert refusal.code == "CODE_REFUSED"
     assert "262,145 bytes, and the machines of kaggle take 262,144" in str(refusal)
+
+
+def test_the_largest_code_that_a_submit_accepts_fits_into_the_source_of_a_notebook() -> None:
+    """With the real agent, and room for the job, the baton and the cell: else the launch would refuse it."""
+    content = os.urandom(CODE_MAX_BYTES)
+    parcel = Parcel({"command": ["x"]}, b"a baton", {runfiles.code("0" * 64): content})
+    source = cell_apart(build_agent(), encode_parcel(parcel), inputs=INPUTS, output=WORKING, title="a session")
+    label = Label("t1-digits-a1-t1", "gpu", "t4", "supervisor-one", "digits", "1.1.1", 0.0, apart=True)
+    assert len(notebook(label, source)) < SOURCE_MAX_BYTES - (32 << 10)
 
 
 def test_without_the_internet_no_address_is_needed_and_the_words_say_how_work_comes_back() -> None:

@@ -14,8 +14,10 @@ from supervisor.contract import parcel
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.kaggle import downloads, fetching
+from supervisor.providers.kaggle.kernels import slug_of
 from tests.contracts.provider_subject import ref
-from tests.kaggle.service import ERROR
+from tests.kaggle.service import CANCELED, ERROR
 from tests.providers.kaggle_apart import Apart, of
 
 
@@ -72,6 +74,23 @@ def test_an_output_that_is_listed_late_counts(subject: Apart) -> None:
     assert subject.here(request).record is None
 
 
+def test_an_output_that_was_missing_says_nothing_about_a_later_notebook_of_that_name(subject: Apart) -> None:
+    """A person has deleted the first one."""
+    request = subject.ended()
+    subject.version(request).output = {}
+    assert of(subject, request).state is MachineState.ASKED
+    del subject.kaggle.notebooks[slug_of(request.name)]
+    subject.clock.advance(fetching.LATE_S)
+    subject.provider.launch(request)
+    subject.step()
+    subject.kaggle.end(subject.version(request))
+    subject.kaggle.hidden_files = 2
+    assert of(subject, request).state is MachineState.ASKED, "Kaggle lists its output later"
+    subject.kaggle.hidden_files = 0
+    subject.clock.advance(fetching.RETRY_S)
+    assert subject.here(request).record is None
+
+
 def test_a_read_that_fails_is_no_missing_output(subject: Apart) -> None:
     request = subject.ended()
     subject.kaggle.broken_files = 20
@@ -82,6 +101,29 @@ def test_a_read_that_fails_is_no_missing_output(subject: Apart) -> None:
     subject.kaggle.broken_files = 0
     assert subject.here(request).record is None
     assert subject.baton().checkpoint is not None
+
+
+def test_an_index_whose_size_is_not_said_is_no_missing_output(subject: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = subject.ended()
+    with monkeypatch.context() as patch:
+        patch.setattr(downloads, "_whole_size", lambda status, headers: None)
+        for _ in range(15):
+            assert of(subject, request).state is MachineState.ASKED
+            subject.clock.advance(60.0)
+        assert "is not said" in of(subject, request).detail
+    assert subject.here(request).record is None
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "cause"),
+    [(CANCELED, "", Cause.MACHINE_DELETED), (ERROR, "Your notebook timed out", Cause.TIME_LIMIT)],
+)
+def test_the_end_of_lost_work_has_kaggles_reason(subject: Apart, word: str, message: str, cause: Cause) -> None:
+    request = subject.ended(word=word, message=message)
+    subject.version(request).output = {}
+    record = lost(subject, request).record
+    assert record is not None
+    assert record.cause is cause
 
 
 def test_an_archive_that_is_truncated(subject: Apart) -> None:
@@ -105,6 +147,11 @@ def test_an_index_that_is_larger_than_one_can_be(subject: Apart) -> None:
 def test_an_archive_that_claims_more_than_an_output_may_have(subject: Apart) -> None:
     request = spoilt(subject, lambda index: index["objects"].append(["runs/digits/logs/x", 10**12, "0" * 64, {}]))
     assert "more than an output may have" in lost(subject, request).detail
+
+
+def test_a_key_that_no_store_can_have(subject: Apart) -> None:
+    request = spoilt(subject, lambda index: index["objects"].append(["runs/digits/logs/\udcff", 0, "0" * 64, {}]))
+    assert "the index of the output cannot be used" in lost(subject, request).detail
 
 
 @pytest.mark.parametrize("key", ["runs/digits/logs/../baton.json", "runs/digits/logs//etc/passwd"])

@@ -23,6 +23,7 @@ from supervisor.contract import baton as batons
 from supervisor.contract import heartbeat, parcel, runfiles
 from supervisor.contract.baton import Baton, Pointer
 from supervisor.contract.parcel import Index, Packed, Parcel
+from supervisor.contract.stores import durable
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ABSENT, ObjectInfo, PreconditionFailed, StoreUnavailable
 
@@ -57,7 +58,7 @@ def pack(job: Mapping[str, Any], folder: str, output: str, most_bytes: int = par
     archive, packed, left_out = os.path.join(output, parcel.ARCHIVE), [], 0  # type: Tuple[str, List[Packed], int]
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(output, parcel.INDEX))
-    with open(archive + ".new", "wb", opener=open_own) as target:
+    with open(archive, "wb", opener=open_own) as target:
         for info in _in_order(store, run_id):
             offset = target.tell()
             if offset + info.size > most_bytes:
@@ -71,14 +72,8 @@ def pack(job: Mapping[str, Any], folder: str, output: str, most_bytes: int = par
             packed.append(Packed(info.key, offset, size, digest.hexdigest(), dict(info.metadata)))
         target.flush()
         os.fsync(target.fileno())
-    os.rename(archive + ".new", archive)
     index = Index(run_id, str(job["launch_id"]), tuple(packed), left_out)
-    path = os.path.join(output, parcel.INDEX)
-    with open(path + ".new", "wb", opener=open_own) as target:
-        target.write(parcel.encode_index(index))
-        target.flush()
-        os.fsync(target.fileno())
-    os.rename(path + ".new", path)
+    durable.replace_file(output, os.path.join(output, parcel.INDEX), parcel.encode_index(index))
     return index
 
 

@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
                 View(folder, say, options.line_s, reap).watch()
         except Refused as refused:
             say("spot: %s." % refused)
-        if options.parcel:
+        if options.parcel and os.path.exists(os.path.join(folder, "job.json")):  # else it was refused before
             _pack(folder, options.output)
     except OSError as error:
         say("spot: nothing was started: %s" % error)
@@ -111,13 +111,15 @@ def _begin(options: argparse.Namespace, folder: str) -> Any:
 
 
 def _pack(folder: str, output: str) -> None:
-    """What the session has made becomes its output, also where nothing was started. Raises OSError."""
+    """What the session has made becomes its output, also where nothing was started."""
     try:
         with open(os.path.join(folder, "job.json"), encoding="utf-8") as source:
             index = apart.pack(json.load(source), folder, output)
-        said = "%d objects, %.1f MB" % (len(index.objects), index.size / 1e6)
-        say("spot: %s are the output of this version; the supervisor fetches it when the version has ended." % said)
-    except (StoreUnavailable, ObjectMissing, ValueError) as error:
+        text = "%d objects, %.1f MB, are the output of this version" % (len(index.objects), index.size / 1e6)
+        if index.left_out:
+            text += ", which had no room for %d others" % index.left_out
+        say("spot: %s. The supervisor fetches it when the version has ended." % text)
+    except (OSError, StoreUnavailable, ObjectMissing, ValueError) as error:
         say("spot: the work of this session could not be packed, and is lost: %s" % error)
 
 

@@ -25,7 +25,7 @@ RETRY_S = 60.0  # from one failed try to the next
 LATE_S = 600.0  # how long after its end Kaggle may not list the output of a version
 JOIN_S = 5.0
 
-Begin = Callable[[str, Callable[[], None]], None]  # (name, work): somewhere else, at once
+Begin = Callable[[str, Callable[[], None]], None]  # (slug, work): somewhere else, at once
 
 
 class Outputs:
@@ -74,7 +74,7 @@ class Outputs:
         if lost is not None:
             return Standing(Stands.LOST, f"its work is lost: {lost}")
         if begins:
-            self._begin(f"output {slug}", lambda: self._fetch(slug, label))
+            self._begin(slug, lambda: self._fetch(slug, label))
         text = f"; the last try ended with: {problem}" if problem else ""
         return Standing(Stands.WAITS, f"its session is over, and its output is being fetched{text}")
 
@@ -95,7 +95,7 @@ class Outputs:
         )
 
     def forget(self, slug: str) -> None:
-        """Its notebook is deleted."""
+        """Its notebook is deleted, or another one has its name."""
         with self._lock:
             for kept in (self._lost, self._missing_since, self._problem, self._again_at, self._indexes):
                 kept.pop(slug, None)
@@ -166,9 +166,8 @@ class Outputs:
                 self._lost[slug] = why
         return why
 
-    def _in_thread(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        slug = name.partition(" ")[2]
+    def _in_thread(self, slug: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"output {slug}", daemon=True)
         with self._lock:
             self._running[slug] = thread
         thread.start()

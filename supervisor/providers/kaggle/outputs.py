@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from supervisor.contract import baton as batons
 from supervisor.contract import heartbeat, parcel, runfiles
@@ -56,8 +57,12 @@ class Output:
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
         yield Page(tuple(_info(each) for each in self.index.objects if each.key.startswith(prefix)), 0.0)
 
+    @cached_property
+    def _by_key(self) -> Mapping[str, Packed]:
+        return self.index.by_key()
+
     def _packed(self, key: str) -> Packed:
-        packed = self.index.by_key().get(key)
+        packed = self._by_key.get(key)
         if packed is None:
             raise ObjectMissing(key)
         return packed
@@ -80,8 +85,10 @@ def open_output(api: Api, label: Label) -> Output:
 def _index(api: Api, address: str, label: Label) -> Index:
     size, pieces = api.part(address, 0, 1)
     list(pieces)
-    if size is None or size > parcel.MAX_INDEX_BYTES:
-        raise OutputLost("the index of the output is larger than one can be, or its size is not said")
+    if size is None:
+        raise ProviderUnavailable("the size of the output's index is not said")
+    if size > parcel.MAX_INDEX_BYTES:
+        raise OutputLost("the index of the output is larger than one can be")
     _, pieces = api.part(address, 0, size)
     try:
         index = parcel.decode_index(b"".join(pieces))

@@ -119,14 +119,14 @@ def machine_of(session: Session, cap_s: float) -> Machine:
         shape=label.shape,
     )
     if label.apart:
-        return _apart(machine, session, text)
+        return _apart(machine, session, cap_s, text)
     if state is ASKED or (session.word == RUNNING and session.claim is None) or session.never_came:
         return replace(machine, state=ASKED, queued=True, detail=text or SILENT)
     record = _record(session, cap_s, text) if state is ENDED else None
     return machine if record is None else replace(machine, record=record, detail=record.detail)
 
 
-def _apart(machine: Machine, session: Session, text: str) -> Machine:
+def _apart(machine: Machine, session: Session, cap_s: float, text: str) -> Machine:
     """It is asked for until its output is here: the beats that the core waits for are in it."""
     standing = session.standing
     if standing is None or standing.word is Stands.WAITS:
@@ -136,11 +136,8 @@ def _apart(machine: Machine, session: Session, text: str) -> Machine:
     if standing.word is not Stands.LOST:
         return machine
     words = f"{text}; {standing.text}"
-    if session.word == ERROR and TIMED_OUT.search(session.message):
-        cause = Cause.TIME_LIMIT
-    else:
-        cause = Cause.MACHINE_DELETED if session.word == CANCELED else Cause.HOST_ERROR
-    return replace(machine, record=MachineRecord(cause, words, session.ended_at), detail=words)
+    record = _record(session, cap_s, words) or MachineRecord(Cause.HOST_ERROR, words, session.ended_at)
+    return replace(machine, record=record, detail=words)
 
 
 def _record(session: Session, cap_s: float, text: str) -> MachineRecord | None:

@@ -139,6 +139,7 @@ class Surveyor:
 
     def pushed(self, slug: str, kernel_id: int, label: Label) -> Entry:
         """A version that was accepted just now."""
+        self._forget_output(slug)  # what was missing of an earlier notebook of this name says nothing about this one
         self._note(slug, kernel_id, label)
         with self._lock:
             self._over.pop(slug, None)
@@ -160,8 +161,7 @@ class Surveyor:
         """Delete the notebook of a session that is over, and forget its claim. Raises ProviderUnavailable."""
         self.note_release(slug)
         self._api.delete_notebook(slug)
-        if self._outputs is not None:
-            self._outputs.forget(slug)
+        self._forget_output(slug)
         if session.claim is not None and self._claims is not None:
             self._claims.drop(session.label.run_id, session.label.launch_id)
         self.forget(slug)
@@ -178,6 +178,10 @@ class Surveyor:
             self._released.discard(slug)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _forget_output(self, slug: str) -> None:
+        if self._outputs is not None:
+            self._outputs.forget(slug)
 
     def _claimed(self) -> Mapping[ClaimKey, Claim]:
         return {} if self._claims is None else self._claims.all()
@@ -264,6 +268,7 @@ class Surveyor:
                 self._labels.pop(slug, None)
                 self._over.pop(slug, None)
                 self._released.discard(slug)
+                self._forget_output(slug)
         there: dict[str, int] = {}
         unread: dict[str, str] = {}
         for slug, machine in missing.items():

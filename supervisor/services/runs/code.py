@@ -20,7 +20,7 @@ from supervisor.domain.errors import CodeNotFound, CodeRefused, SpotError, Unava
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
-from supervisor.services.runs.policy import Spec
+from supervisor.services.runs.policy import Spec, providers_of
 from supervisor.wording.figures import plural
 
 _PIECE_BYTES = 1 << 18
@@ -97,7 +97,7 @@ def refusal(parts: Parts, spec: Spec) -> SpotError | None:
 
 def _too_large(parts: Parts, spec: Spec, index: BundleIndex) -> CodeRefused | None:
     """For the machines of one of the run's providers."""
-    for name in spec.get("providers") or (spec.get("provider") or parts.own_provider,):
+    for name in providers_of(spec, parts):
         most = parts.traits(name).code_max_bytes
         if most is not None and index.stored_bytes > most:
             text = (

@@ -278,7 +278,8 @@ def _check_job(spec: Spec, traits: Traits) -> None:
         )
         raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
     if not traits.network and spec.get("stage"):
-        raise InvalidRequest("Its machines download no `stage`.", {}, [("#/spec/stage", "needs a network")])
+        text = f"The machines of {traits.title} have no network here, so they download no `stage`."
+        raise InvalidRequest(text, {}, [("#/spec/stage", "needs a network")])
     plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
     size = len(base64.b64encode(gzip.compress(plain, 6)))
     if traits.job_max_bytes is not None and size > traits.job_max_bytes:
