@@ -21,6 +21,7 @@ from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from supervisor.storage.rows import access
 from tests.fakes.callers import MEMBER
+from tests.fakes.meters import meters_of
 from tests.services.bed import COMMAND, Bed
 from tests.services.caps_kills import carry_out, judge_all
 from tests.services.caps_sessions import AT_ONCE, DAY, ended, judge, payer, session, spec
@@ -182,6 +183,19 @@ def test_a_run_that_nothing_bounds_is_refused(bed: Bed, given: dict[str, Any], f
     assert refusal.value.errors[0][0] == f"#/spec/{field}"
     assert bed.store.find("one") is None
     assert refusal.value.code == "SPEND_UNBOUNDED"
+
+
+@pytest.mark.parametrize("endless", ["irreplaceable", "meters"])
+def test_a_provider_whose_bill_no_budget_ends_is_refused(bed: Bed, endless: str) -> None:
+    if endless == "irreplaceable":
+        bed.provider.traits = replace(bed.provider.traits, irreplaceable=True)
+    else:
+        bed.provider.meters = meters_of("local-a")
+    with pytest.raises(SpendUnbounded, match="billed until a person ends that") as refusal:
+        submit(bed.parts, SubmitRequest(spec(1.0), "one"), payer(bed, usd_per_day=DAY))
+    assert refusal.value.errors[0][0] == "#/spec/provider"
+    assert bed.store.find("one") is None
+    bed.submit("free", spec(1.0))  # a token without a cap may use it
 
 
 def test_an_unknown_price_is_refused(bed: Bed) -> None:
