@@ -100,6 +100,15 @@ def test_a_long_run_counts_what_it_spent_today_and_what_it_may_spend(bed: Bed) -
     assert counted(bed, caller) == pytest.approx(2.4 + 7.59, abs=0.01)
 
 
+def test_a_long_run_above_its_budget_counts_what_it_has_spent_today(bed: Bed) -> None:
+    """Broken variant: its budget alone counted, and the first day had used that up."""
+    caller = payer(bed, usd_per_day=DAY)
+    begin(bed, caller, "long", 2.0)
+    bed.train("long")
+    bed.clock.advance(2 * DAY_S)
+    assert counted(bed, caller) == pytest.approx(2.4, abs=0.01)
+
+
 def test_a_machine_on_its_way_out_may_still_spend(bed: Bed) -> None:
     caller = payer(bed, usd_per_day=DAY)
     begin(bed, caller, "one", 8.0)
