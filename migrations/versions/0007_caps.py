@@ -30,22 +30,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("allowances")
-    # Recreated with its rows, so that it is the same as before.
-    columns = (
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("hash", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("owner", sa.Text(), nullable=False),
-        sa.Column("scopes", sa.Text(), nullable=False),
-        sa.Column("max_active_runs", sa.BigInteger(), nullable=True),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("created_by", sa.Text(), nullable=False),
-        sa.Column("expires_at", sa.Double(), nullable=True),
-        sa.Column("last_used_at", sa.Double(), nullable=True),
-        sa.Column("revoked_at", sa.Double(), nullable=True),
-    )
-    names = [column.name for column in columns]
-    rows = op.get_bind().execute(sa.select(sa.table("tokens", *(sa.column(name) for name in names)))).all()
-    op.drop_table("tokens")
-    table = op.create_table("tokens", *columns, sa.PrimaryKeyConstraint("id"), sa.UniqueConstraint("hash"))
-    op.bulk_insert(table, [dict(zip(names, row, strict=True)) for row in rows])
+    for column in ("plans_only", "usd_per_run_micro", "usd_per_day_micro"):
+        op.drop_column("tokens", column)

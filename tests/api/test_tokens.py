@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.api.server import ROUTES
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.callers import LOCAL, Scope, write
+from supervisor.domain.callers import LOCAL, Caps, Scope, write
 from supervisor.ports.store import StoreDown
 from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.services.runs.submit import SubmitRequest, submit
@@ -246,3 +246,31 @@ def test_whoami_shows_what_the_token_stands_for(bed: Bed) -> None:
     assert Client(with_tokens(bed.services)).get("/v1/whoami").status_code == 401
     nobody_asked = Client(bed.services).get("/v1/whoami").json()
     assert (nobody_asked["name"], nobody_asked["token_id"]) == ("local", None)
+
+
+def test_the_caps_of_a_token_are_kept_at_the_door(door: Door) -> None:
+    """Each code with its status: one plan starts one run, and money is refused by run, by day and without a bound."""
+    member = frozenset({Scope.READ, Scope.WRITE})
+    bound = door.token("bound", scopes=member, caps=Caps(usd_per_day=3.0, usd_per_run=2.0, plans_only=True))
+    capped = door.token("capped", scopes=member, caps=Caps(usd_per_day=3.0, usd_per_run=2.0))
+
+    def submit_as(token: str, run_id: str, budget: float | None = 2.0, **more: Any) -> tuple[int, str]:
+        limits = {} if budget is None else {"limits": {"budget_usd": budget}}
+        body = {"run_id": run_id, "spec": {**COMMAND, **limits, **more.pop("spec", {})}, **more}
+        answer = door.ask("POST", "/v1/runs", token, json=body)
+        return answer.status_code, answer.json().get("code", "")
+
+    assert submit_as(bound, "one") == (409, "PLAN_REQUIRED")
+    body = {"run_id": "one", "spec": {**COMMAND, "limits": {"budget_usd": 2.0}}}
+    plan_id = door.ask("POST", "/v1/runs?validate_only=true", bound, json=body).json()["plan_id"]
+    assert submit_as(bound, "two", plan_id=plan_id) == (409, "PLAN_REFUSED")
+    offered = door.bed.provider.offered
+    door.bed.provider.offered = tuple(replace(offer, price_usd_per_h=9.0) for offer in offered)
+    assert submit_as(bound, "one", plan_id=plan_id) == (409, "PLAN_PRICE_ABOVE")
+    door.bed.provider.offered = offered
+    assert submit_as(bound, "one", plan_id=plan_id) == (201, "")
+    assert submit_as(capped, "two", 2.5) == (409, "OVER_RUN_CAP")
+    assert submit_as(capped, "two", spec={"on_failure": "keep"}) == (422, "SPEND_UNBOUNDED")
+    assert submit_as(capped, "two") == (201, "")
+    assert submit_as(capped, "three") == (409, "OVER_DAY_CAP")
+    assert door.ask("GET", "/v1/whoami", capped).json()["counted_usd"] == 2.0

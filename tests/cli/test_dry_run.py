@@ -66,6 +66,15 @@ def test_a_dry_run_asks_for_the_plan_and_for_nothing_else(planning, spot) -> Non
     assert "$0.25/h" in ended.out
 
 
+def test_a_plan_names_the_option_that_submits_it_and_the_option_sends_its_id(planning, spot) -> None:
+    shown_id = "plan_" + "a" * 50
+    planning.respond("POST", "/v1/runs", a_plan(plan_id=shown_id, plan_expires_at="2026-11-27T10:15:00Z"))
+    dry = spot("submit", "--dry-run", "--", "x")
+    assert dry.lines[-1] == f"Until 2026-11-27 10:15Z, at these prices: --plan {shown_id}"
+    spot("submit", "--plan", shown_id, "-o", "json", "--", "x")
+    assert planning.requests[-1].body["plan_id"] == shown_id
+
+
 def test_everything_as_json_and_one_word_for_scripts(planning, spot) -> None:
     ended = spot("submit", "--dry-run", "-o", "json", "--", "x")
     assert json.loads(ended.out) == a_plan()

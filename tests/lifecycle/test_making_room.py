@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from supervisor.contract.heartbeat import CHECKPOINT, Exit
 from supervisor.domain.actions import AskAgentToStop, Release
-from supervisor.domain.attempt import Drills, Retiring, Yielding
+from supervisor.domain.attempt import Drills, Retiring, Try, Yielding
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Capacity, How, Meter, Offer, Placement, Quota, ZoneRecord, offer_key
 from supervisor.domain.observation import MACHINES, Absent, Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import KeepRule, Knobs, Policy
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.profile import Fact, Profile, Source
+from supervisor.domain.run import Person, Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.offers.making_room import PAUSE_S, with_room
+from supervisor.lifecycle.offers.making_room import LOOKED_AT, PAUSE_S, with_room
 from supervisor.services.runs.heartbeat import stopping_generations
 from tests.lifecycle.sample_runs import NOW, WORLD, H, attempt, beat_of, machine_of, place, pulse, run_in
 from tests.properties import examples
@@ -71,6 +72,10 @@ def test_the_lowest_priority_yields_and_of_equals_the_freshest_checkpoint() -> N
     assert pairs([trains(), waits(priority=0)]) == {}
 
 
+CAP = Fact(43_200.0, Source.DOCUMENTED, "2027-01-15", "tests")
+OLD = Retiring(attempt().ref, "1.3.1", NOW - 5, NOW - 5)
+
+
 @pytest.mark.parametrize(
     "run",
     [
@@ -84,6 +89,7 @@ def test_the_lowest_priority_yields_and_of_equals_the_freshest_checkpoint() -> N
         trains(stop=StopRequest("ops", NOW)),
         trains(hold="its baton is torn"),
         trains(drills=Drills(launch_id="1.4.1", number=1)),
+        trains(retiring=(OLD,)),
         replace(trains(), status=Status.FINISHING),
     ],
 )
@@ -99,10 +105,20 @@ def test_a_run_that_may_not_yields_nothing(run: Run) -> None:
         replace(FULL, irreplaceable=frozenset({"gce"})),
         replace(FULL, meters={("gce", "us-east1-d"): Meter(How.COMMAND, "off", ("off",))}),
         replace(FULL, quotas={("gce", "g2-standard-8"): Quota("GPU hours", NOW, 5.0)}),
+        replace(FULL, profiles={("gce", "us-east1-d"): Profile("g", "G", session_cap_s=CAP)}),
     ],
 )
 def test_a_machine_that_cannot_be_had_back_stays(world: World) -> None:
     assert pairs([trains(), waits()], world) == {}
+
+
+@pytest.mark.parametrize(
+    "run", [waits(hold="its baton is torn"), waits(person=Person("its code is broken", NOW)), waits(retiring=(OLD,))]
+)
+def test_no_machine_is_given_to_a_run_that_cannot_take_it(run: Run) -> None:
+    """Its own old machine counts as one more of the limit."""
+    world = replace(FULL, knobs=replace(FULL.knobs, max_parallel_runs=2)) if run.retiring else FULL
+    assert pairs([trains(), run], world) == {}
 
 
 # --- whom it helps ----------------------------------------------------------------------------------------------------
@@ -141,11 +157,19 @@ def test_one_yields_to_one_waiting_run() -> None:
     assert pairs([*running, waits(), waits(51, priority=6)], world) == {1: 51, 2: 50}
 
 
+def test_of_many_that_wait_the_first_are_looked_at_in_one_tick() -> None:
+    count = LOOKED_AT + 5
+    runs = [trains(key) for key in range(1, count + 1)] + [waits(100 + key) for key in range(count)]
+    served = pairs(runs, replace(FULL, knobs=replace(FULL.knobs, max_parallel_runs=count))).values()
+    assert sorted(served) == [100 + key for key in range(LOOKED_AT)]
+
+
 def test_a_run_that_one_yields_to_already_gets_no_second_machine() -> None:
     """Broken variant: nothing remembers whom it yielded to."""
     world = replace(FULL, knobs=replace(FULL.knobs, max_parallel_runs=2))
     leaving = trains(1, yielding=Yielding("1.4.1", 50, NOW - 60))
     assert pairs([leaving, trains(2), waits()], world) == {}
+    assert pairs([leaving, waits(51)]) == {}, "no run yields twice"
     later = trains(1, yielding=Yielding("1.3.1", 50, NOW - 60, gone_at=NOW - 30))
     assert pairs([later, trains(2), waits()], world) == {}
     long_ago = replace(later, yielding=replace(later.yielding, at=NOW - PAUSE_S - 1))
@@ -170,6 +194,9 @@ def test_a_yielded_quota_is_asked_for_once_more() -> None:
     read = Observation(stop=Absent(), baton=Absent())
     assert decide(short, read, world, NOW).run.status == Status.LAUNCHING
     assert decide(short, read, replace(world, freed={}), NOW).run.status == Status.WAITING
+    call = Try(1, 1, "1.1.1", "m", HERE, NOW - 4, ended_at=NOW - 3)
+    asked = replace(short, try_=call)
+    assert with_room(quota(HERE, THERE), [given, asked], {}, NOW).freed == {}, "it has asked since"
 
 
 # --- the run itself ---------------------------------------------------------------------------------------------------
@@ -236,6 +263,13 @@ def test_without_a_fresh_reading_nobody_yields(machine: Part) -> None:  # type: 
     assert not any(isinstance(action, AskAgentToStop) for action in decision.actions)
     blind = decide(run, replace(seen(run), beat=Unknown("down")), world, NOW)
     assert not blind.run.yields
+
+
+def test_the_run_judges_the_order_by_what_was_read_in_this_tick() -> None:
+    world = with_room(FULL, [trains(), waits()], {}, NOW)
+    run = trains()
+    assert decide(run, seen(run), world, NOW).run.yields
+    assert not decide(run, seen(run, phase=CHECKPOINT), world, NOW).run.yields
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

@@ -171,3 +171,18 @@ def test_near_the_deadline_on_demand_comes_first_and_spot_after_it() -> None:
     cold = ZoneRecord(1, NOW + 1900, "no_capacity", "none left")
     zones = {offer_key(offer.placement): cold for offer in OFFERS if not offer.placement.spot}
     assert chosen(run_with(policy), world(zones), NOW + 1400).spot
+
+
+def test_a_run_with_a_budget_requests_no_machine_whose_price_was_lost_since_its_submit() -> None:
+    """Beside a run without one, which gets an answer of its own. Broken variant: a rung without the look at the
+    price."""
+    limited = Policy(limits=Limits(budget_usd=5.0))
+    lost = tuple(replace(offer, price_usd_per_h=None) for offer in OFFERS)
+    seen = replace(world(), offers={"gce": (*lost[:1], *OFFERS[1:])}, choices={})
+    assert [chosen(run_with(policy), seen) for policy in (Policy(), limited)] == [place("east-a"), place("east-b")]
+    none_priced = replace(world(), offers={"gce": lost}, choices={})
+    assert chosen(run_with(Policy()), none_priced) == place("east-a")
+    waits = choose(run_with(limited), none_priced, NOW)
+    assert isinstance(waits, NoOffer)
+    assert (waits.cause, waits.until) == (Cause.NO_CAPACITY, NOW + Knobs("s").quota_retry_s)
+    assert waits.detail == "no zone of the settings offers this shape at a known price, which its budget needs"

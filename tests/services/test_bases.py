@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,10 @@ from supervisor.domain.errors import (
     Forbidden,
     InvalidRequest,
     NotFound,
+    PlanRequired,
     SecretInSpec,
+    SpendUnbounded,
+    SpotError,
 )
 from supervisor.domain.status import Status
 from supervisor.ports.provider import ImageRefused, ImageRequest, ProviderUnavailable
@@ -29,6 +33,7 @@ from supervisor.services.runs.keys import Reply, keyed_request
 from supervisor.services.runs.resume import ResumeRequest, resume_once
 from tests.fakes.callers import MEMBER, OPS
 from tests.services.bed import Bed
+from tests.services.caps_sessions import payer
 
 SCRIPT = "pip install timm"
 
@@ -212,6 +217,18 @@ def test_a_refused_run_leaves_no_base(imaging: Imaging) -> None:
         create(imaging.parts, CreateRequest("torch", "export KEY=sk-ant-api03-" + "a1B2" * 20), MEMBER)
     assert imaging.bed.store.bases.all() == []
     assert create(imaging.parts, CreateRequest("torch", SCRIPT), MEMBER)["name"] == "torch-v2"
+
+
+@pytest.mark.parametrize(
+    ("caps", "refusal"), [({"usd_per_day": 9.0}, SpendUnbounded), ({"plans_only": True}, PlanRequired)]
+)
+def test_a_token_with_caps_keeps_no_machine_for_a_base(
+    imaging: Imaging, caps: dict[str, Any], refusal: type[SpotError]
+) -> None:
+    with pytest.raises(refusal):
+        create(imaging.parts, CreateRequest("torch", SCRIPT), payer(imaging.bed, **caps))
+    assert imaging.bed.store.bases.all() == []
+    assert imaging.bed.store.find("base-torch-v1") is None
 
 
 def test_a_base_that_is_removed_before_its_run_gets_none(imaging: Imaging, monkeypatch: pytest.MonkeyPatch) -> None:

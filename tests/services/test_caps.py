@@ -21,6 +21,7 @@ from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from supervisor.storage.rows import access
 from tests.fakes.callers import MEMBER
+from tests.fakes.meters import meters_of
 from tests.services.bed import COMMAND, Bed
 from tests.services.caps_kills import carry_out, judge_all
 from tests.services.caps_sessions import AT_ONCE, DAY, ended, judge, payer, session, spec
@@ -97,6 +98,15 @@ def test_a_long_run_counts_what_it_spent_today_and_what_it_may_spend(bed: Bed) -
     assert counted(bed, caller) == pytest.approx(8.0 - 2.4, abs=0.01)  # a reader closes nothing
     assert begin(bed, caller, "next", 7.59)
     assert counted(bed, caller) == pytest.approx(2.4 + 7.59, abs=0.01)
+
+
+def test_a_long_run_above_its_budget_counts_what_it_has_spent_today(bed: Bed) -> None:
+    """Broken variant: its budget alone counted, and the first day had used that up."""
+    caller = payer(bed, usd_per_day=DAY)
+    begin(bed, caller, "long", 2.0)
+    bed.train("long")
+    bed.clock.advance(2 * DAY_S)
+    assert counted(bed, caller) == pytest.approx(2.4, abs=0.01)
 
 
 def test_a_machine_on_its_way_out_may_still_spend(bed: Bed) -> None:
@@ -182,6 +192,19 @@ def test_a_run_that_nothing_bounds_is_refused(bed: Bed, given: dict[str, Any], f
     assert refusal.value.errors[0][0] == f"#/spec/{field}"
     assert bed.store.find("one") is None
     assert refusal.value.code == "SPEND_UNBOUNDED"
+
+
+@pytest.mark.parametrize("endless", ["irreplaceable", "meters"])
+def test_a_provider_whose_bill_no_budget_ends_is_refused(bed: Bed, endless: str) -> None:
+    if endless == "irreplaceable":
+        bed.provider.traits = replace(bed.provider.traits, irreplaceable=True)
+    else:
+        bed.provider.meters = meters_of("local-a")
+    with pytest.raises(SpendUnbounded, match="billed until a person ends that") as refusal:
+        submit(bed.parts, SubmitRequest(spec(1.0), "one"), payer(bed, usd_per_day=DAY))
+    assert refusal.value.errors[0][0] == "#/spec/provider"
+    assert bed.store.find("one") is None
+    bed.submit("free", spec(1.0))  # a token without a cap may use it
 
 
 def test_an_unknown_price_is_refused(bed: Bed) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from supervisor.domain.callers import NO_CAPS, Caps
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
 from supervisor.domain.machines import ZoneRecord
 from supervisor.storage.engine import schema
@@ -22,6 +24,7 @@ from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.tables import metadata
 from supervisor.storage.store import open_store
 from tests.contracts.store_values import a_run, insert
+from tests.contracts.tokens_suite import a_token, made
 from tests.integration.postgres_server import PostgresServer
 
 
@@ -168,6 +171,20 @@ def test_what_zones_taught_survives_the_way_back_and_forth(url: str) -> None:
     again = open_store(url, migrate=False)
     assert again.zones("cell") == {key: ZoneRecord(2, 1234.5, "no_capacity", "none left")}
     assert again.find("digits-1") is not None
+    again.close()
+
+
+def test_tokens_survive_the_way_back_and_forth_without_their_caps(url: str) -> None:
+    store = open_store(url, migrate=True)
+    token = made(store, a_token(caps=Caps(20.5, 0.01, plans_only=True)))
+    store.close()
+    head = shape(url)
+    to_revision(url, "0006")
+    assert not any("plans_only" in text or "allowances" in text for _, text in shape(url))
+    schema.migrate(url)
+    assert shape(url) == head
+    again = open_store(url, migrate=False)
+    assert again.tokens.get("tok-1") == replace(token, caps=NO_CAPS)
     again.close()
 
 

@@ -67,7 +67,7 @@ async def list_bases(request: Request) -> BaseList:
     {201: BaseShown},
     tag="bases",
     refuses="RUN_NOT_FOUND BASE_NOT_FOUND BASE_NOT_READY TOO_MANY_ACTIVE_RUNS PRICE_UNKNOWN SECRET_IN_SPEC "
-    "RUN_ID_TAKEN INVALID_TIMEOUTS BASE_IN_USE",
+    "RUN_ID_TAKEN INVALID_TIMEOUTS BASE_IN_USE SPEND_UNBOUNDED PLAN_REQUIRED",
 )
 async def create_base(request: Request, body: bodies.CreateBaseBody) -> BaseShown:
     """Create the next version of a base, from a script, or from the setup of a run. Where the provider makes images of

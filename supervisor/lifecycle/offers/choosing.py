@@ -276,12 +276,14 @@ def _serving(offers: list[Offer], run: Run, now: float) -> list[Offer]:
 
 def _none_serves(run: Run, world: World, now: float) -> NoOffer:
     """The ladder is empty, or every offer of it was refused."""
+    retry_at = now + world.knobs.quota_retry_s
+    priced = "" if run.policy.limits.budget_usd is None else " at a known price, which its budget needs"
     if run.kept is not None:
-        place, retry_at = run.kept[1].placement, now + world.knobs.quota_retry_s
-        return NoOffer(retry_at, Cause.NO_CAPACITY, f"{place.zone} does not offer {place.shape}, its kept machine, now")
+        place = run.kept[1].placement
+        detail = f"{place.zone} does not offer {place.shape}, its kept machine, now{priced}"
+        return NoOffer(retry_at, Cause.NO_CAPACITY, detail)
     if not ladder(run, world, now):
-        retry_at = now + world.knobs.quota_retry_s
-        return NoOffer(retry_at, Cause.NO_CAPACITY, "no zone of the settings offers this shape")
+        return NoOffer(retry_at, Cause.NO_CAPACITY, f"no zone of the settings offers this shape{priced}")
     refused = refused_lately(run, now)
     last = max(refused, key=lambda item: item.at)
     count = len({(item.provider, item.zone, item.shape, item.spot) for item in refused})

@@ -74,6 +74,7 @@ def request_key(run: Run) -> tuple[object, ...]:
         policy.spot,
         policy.allow_on_demand,
         policy.optimize,
+        policy.limits.budget_usd is None,
         run.refusals,
         place,
     )
@@ -81,10 +82,12 @@ def request_key(run: Run) -> tuple[object, ...]:
 
 def _rungs(run: Run, provider: str, world: World, markets: tuple[bool, ...], now: float) -> list[Offer]:
     """The offers of one provider. It may prefer other zones for each kind of machine; the run's own order of zones
-    comes before that."""
+    comes before that. A budget cannot end what has no price, so a price that was lost since the submit counts."""
     zones, shapes = bounds(run.policy, provider, world.offers)
     by_kind: dict[tuple[bool, str], dict[str, Offer]] = {}
     for offer in world.offers.get(provider, ()):
+        if offer.price_usd_per_h is None and run.policy.limits.budget_usd is not None:
+            continue
         by_kind.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
     rungs = []
     for spot in markets:

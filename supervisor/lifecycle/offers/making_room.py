@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from supervisor.contract.heartbeat import TRAINING
@@ -57,7 +58,7 @@ def with_room(world: World, runs: Collection[Run], capacities: Mapping[str, Capa
     places = places_of(world, runs)
     seen = replace(world, capacities=capacities, choices=None, judged={})
     yields: dict[int, Yield] = {}
-    for run in _first(waiting):
+    for run in islice(in_turn(waiting, {}, {}), LOOKED_AT):
         if run.key in served:
             continue
         room = _room_for(run, rooms, places, seen, now)
@@ -67,12 +68,6 @@ def with_room(world: World, runs: Collection[Run], capacities: Mapping[str, Capa
         if room.run is not None:
             yields[room.run.key] = Yield(run.key, _why(run, room.run))
     return replace(world, yields=yields, freed=_freed(waiting, runs))
-
-
-def _first(waiting: Iterable[Run]) -> Iterator[Run]:
-    for number, run in enumerate(in_turn(waiting, {}, {})):
-        if number < LOOKED_AT:
-            yield run
 
 
 def _is_short(run: Run) -> bool:

@@ -83,8 +83,8 @@ def _prepare(
         return Update(run, now)
     if old.get(AFTER) != new.get(AFTER):
         check_after(parts, run_id, new, caller, exists=True)
-    caps = NO_CAPS if run.terminal or not _spends(old, new) else check_change(parts, run, caller)
-    after = _with_policy(parts, run, old, new, now=now, caps=caps)
+    payer = None if run.terminal or not _spends(old, new) else check_change(parts, run, caller)
+    after = _with_policy(parts, run, old, new, now=now, caps=NO_CAPS if payer is None else payer.caps)
     values = shown(run.policy, old, old, new), shown(after.policy, new, old, new)
     if values[0] == values[1]:
         return Update(run, now)  # the requested values are the valid ones already
@@ -99,7 +99,7 @@ def _prepare(
         labels=new.get(LABELS, {}),
         differs=tuple(differences(old, new)),
         warnings=warnings(run, after, now),
-        charge=charge_of_change(parts, run, after, caps),
+        charge=charge_of_change(payer, run.policy, after.policy),
     )
 
 

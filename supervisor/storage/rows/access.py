@@ -28,7 +28,7 @@ from supervisor.storage.engine.statements import Session, Statement, insert_one,
 from supervisor.storage.engine.tables import allowances, idempotency, runs, tokens
 from supervisor.storage.rows import events
 from supervisor.storage.rows.rows import MICRO, readable
-from supervisor.storage.rows.runs import attempts_of, load
+from supervisor.storage.rows.runs import attempts_of_runs, load
 
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of Postgres: lock_timeout is over
 _RESPONSE = (idempotency.c.fingerprint, idempotency.c.status, idempotency.c.body, idempotency.c.location)
@@ -264,8 +264,9 @@ def _sum(session: Session, rows: list[_Allowance], now: float) -> int:
     total = sum(row.most_micro if row.spent_micro is None else row.spent_micro for row in rows)
     old = [row for row in rows if row.created_at < now - DAY_S]
     live = {row.run: run for row, run in _read(session, [row for row in old if row.spent_micro is None])}
+    attempts = attempts_of_runs(session, {row.run for row in old}) if old else {}
     for row in old:
-        paid = [attempt for attempt in attempts_of(session, row.run) if attempt.generation == row.generation]
+        paid = [attempt for attempt in attempts.get(row.run, ()) if attempt.generation == row.generation]
         before_micro = int(sum(_spent_before(attempt, now) for attempt in paid) * MICRO)
         counts_micro = row.most_micro if row.spent_micro is None else row.spent_micro
         if row.run in live:  # it may have spent more than it may: a machine takes time to leave

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.domain.callers import NO_CAPS, Caller, Caps
+from supervisor.domain.callers import Caller, Caps, Token
 from supervisor.domain.errors import Forbidden, OverDayCap, OverRunCap, PlanRequired, SpendUnbounded, UnknownPrice
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
@@ -73,9 +73,9 @@ def charge_of(policy: Policy, caller: Caller) -> Charge | None:
     return Charge(caller.token_id, caller.caps, _micro(policy.limits.budget_usd))
 
 
-def check_change(parts: Parts, run: Run, caller: Caller) -> Caps:
-    """The caps that the changed limits of this live run must stay within: those of the token that pays for it. Raises
-    Forbidden, PlanRequired."""
+def check_change(parts: Parts, run: Run, caller: Caller) -> Token | None:
+    """The token that pays for this live run: its caps hold for the changed limits. None: no token with a cap does.
+    Raises Forbidden, PlanRequired."""
     payer = parts.store.payer(run)
     if caller.caps.plans_only:
         text = f"This token starts runs with a plan only, and no plan covers a change of {run.run_id}. Nothing was "
@@ -83,16 +83,15 @@ def check_change(parts: Parts, run: Run, caller: Caller) -> Caps:
     if caller.caps.of_money and payer != caller.token_id:
         text = f"This token has a cap, and another token pays for {run.run_id}: it may change its labels only. Nothing "
         raise Forbidden(text + "was changed.", {"run_id": run.run_id})
-    token = parts.store.tokens.get(payer) if payer else None
-    return NO_CAPS if token is None else token.caps
+    return parts.store.tokens.get(payer) if payer else None
 
 
-def charge_of_change(parts: Parts, before: Run, after: Run, caps: Caps) -> Charge | None:
-    """None: no token with a cap pays for the run, or its budget is not raised."""
-    budget_usd = after.policy.limits.budget_usd
-    if not caps.of_money or budget_usd is None or budget_usd == before.policy.limits.budget_usd:
+def charge_of_change(payer: Token | None, before: Policy, after: Policy) -> Charge | None:
+    """`payer`: of `check_change`. None: no token with a cap pays for the run, or its budget stays."""
+    budget_usd = after.limits.budget_usd
+    if payer is None or budget_usd is None or budget_usd == before.limits.budget_usd:
         return None
-    return Charge(parts.store.payer(before), caps, _micro(budget_usd))
+    return Charge(payer.token_id, payer.caps, _micro(budget_usd))
 
 
 def reserve(tx: Transaction, run: Run, charge: Charge, now: float) -> None:
