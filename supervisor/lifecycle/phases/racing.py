@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from supervisor.contract import heartbeat
 from supervisor.domain.actions import Launch, RaiseNext
-from supervisor.domain.attempt import CREATE_SETTLED_S, Retiring, Try
+from supervisor.domain.attempt import Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, Offer, offer_key
@@ -118,9 +118,7 @@ def without_rival(decision: Decision, obs: Observation, now: float) -> Decision:
         return decision
     why = _why(run, searching)
     ended = replace(rival, ended_at=now, outcome=Cause.RACE_LOST, detail=why)
-    item = Retiring(
-        rival.ref, rival.launch_id, now, now, f"lost a race: {why}", lost_until=now + CREATE_SETTLED_S, call=rival
-    )
+    item = Retiring(rival.ref, rival.launch_id, now, now, f"lost a race: {why}", call=rival)
     zone = rival.placement.zone
     winner = run.live_attempt.placement.zone if run.live_attempt is not None else None
     text = f"{why[:1].upper()}{why[1:]}. The request in {zone} is called off; its machine is deleted at once."
