@@ -58,7 +58,7 @@ def test_the_baton_names_the_second_launch_with_the_nonce_of_its_machine_when_th
     next_ = batons.decode(stand.objects.get(runfiles.baton("digits-7"))[0]).next
     assert next_ is not None
     assert (next_.launch_id, next_.nonce) == ("1.1.2", stand.provider.launches[1].job["nonce"])
-    assert next_.nonce == batonwork.rival_nonce(stand.provider.launches[0].job["nonce"], "1.1.2")
+    assert next_.nonce == batonwork.rival_nonce(str(stand.provider.launches[0].job["nonce"]), "1.1.2")
 
 
 def test_the_end_of_each_call_is_known_whichever_comes_last() -> None:
