@@ -129,6 +129,24 @@ class Attempt:
         return self.verdict is not None and self.verdict.retry == Retry.ASK
 
 
+def attempt_on(try_: Try, generation: int, machine_id: str, now: float) -> Attempt:
+    """The record of the machine that this create call has brought; its bill begins now."""
+    return Attempt(
+        number=try_.attempt,
+        generation=generation,
+        launch_id=try_.launch_id,
+        machine_name=try_.machine_name,
+        machine_id=machine_id,
+        placement=try_.placement,
+        requested_at=try_.requested_at,
+        started_at=now,
+        price_usd_per_h=try_.price_usd_per_h,
+        on_demand_usd_per_h=try_.on_demand_usd_per_h,
+        minimum_s=try_.minimum_s,
+        off_usd_per_h=try_.off_usd_per_h,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Moving:
     """Of `on_slow: move` (lifecycle/living/moving). `after_step`: it moves at its first checkpoint after this step;
@@ -329,9 +347,8 @@ class Retiring:
     """A machine whose attempt is over and that must be known gone. `until`: it may stay until then (a notice runs, or
     the run keeps it). `attempt`: set when the next attempt begins before this machine is gone, because it is billed
     until then. `bill`: set when the work is verified, where only a verb ends the bill; the machine then stays until
-    that is confirmed. `lost_until`: of a machine that lost a race: its create call may bring it until then, epoch
-    seconds; None = it lost none. `call`: its create call, until the machine is seen; then `attempt` is the record of
-    its bill, and no attempt of the run."""
+    that is confirmed. `call`: of a machine that lost a race: its create call. `attempt` is then the record of its bill
+    since it was first seen, and no attempt of the run."""
 
     ref: MachineRef
     launch_id: str
@@ -342,8 +359,12 @@ class Retiring:
     up_at: float | None = None  # last tick that saw it running and asked for its release
     bill: Bill | None = None
     kept: Kept | None = None
-    lost_until: float | None = None
     call: Try | None = None
+
+    @property
+    def lost_until(self) -> float | None:
+        """Of a machine that lost a race: until then its create call may bring it. None = it lost none."""
+        return None if self.call is None else self.since + CREATE_SETTLED_S
 
 
 def billed_h(attempt: Attempt, now: float) -> float:

@@ -16,6 +16,7 @@ from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending.retiring import retire
+from supervisor.lifecycle.living.clock_steps import righted
 from supervisor.lifecycle.phases.racing import never_races
 from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, ZONES, attempt, place, run_in
@@ -93,7 +94,7 @@ def test_a_race_that_can_never_begin_is_refused_at_the_submit(policy: Policy, un
 # --- the loser --------------------------------------------------------------------------------------------------------
 
 LOSER = Try(1, 2, "1.1.2", "m-2", place(ZONES[1]), NOW - 30, 0.6, 1.8, minimum_s=60.0, beside="1.1.1")
-ITEM = Retiring(LOSER.ref, "1.1.2", NOW, NOW, "lost", lost_until=NOW + 180, call=LOSER)
+ITEM = Retiring(LOSER.ref, "1.1.2", NOW, NOW, "lost", call=LOSER)
 
 
 def with_loser() -> Run:
@@ -118,6 +119,11 @@ def test_its_absence_proves_nothing_before_its_call_has_ended(part: Part[Machine
     out = retire(with_loser(), Observation(retiring=(part,)), at)
     assert bool(out.run.retiring) == stays
     assert (out.actions, out.events, out.parted) == ((), (), ())
+
+
+def test_a_clock_that_was_set_back_does_not_make_the_wait_longer() -> None:
+    ahead = replace(with_loser(), retiring=(replace(ITEM, since=NOW + 3600, until=NOW + 3600),))
+    assert righted(ahead, WORLD, NOW).retiring[0].lost_until == NOW + 180
 
 
 def test_it_is_deleted_when_it_is_seen_and_billed_from_then_on() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.actions import Action, Release
-from supervisor.domain.attempt import Attempt, Retiring, billed_h
+from supervisor.domain.attempt import Attempt, Retiring, attempt_on, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import How, Machine, MachineState
@@ -81,24 +81,9 @@ def _may_yet_come(item: Retiring, part: Absent, now: float) -> bool:
 def _with_bill_of_loser(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[Run, Retiring]:
     """The bill of a machine that lost a race begins when it is first seen. A request that the platform still looks for
     costs nothing."""
-    if item.lost_until is None or item.attempt is not None or item.call is None or machine.state == MachineState.ASKED:
+    if item.call is None or item.attempt is not None or machine.state == MachineState.ASKED:
         return run, item
-    call = item.call
-    bill = Attempt(
-        number=call.attempt,
-        generation=run.generation,
-        launch_id=call.launch_id,
-        machine_name=call.machine_name,
-        machine_id=machine.machine_id,
-        placement=call.placement,
-        requested_at=call.requested_at,
-        started_at=now,
-        price_usd_per_h=call.price_usd_per_h,
-        on_demand_usd_per_h=call.on_demand_usd_per_h,
-        minimum_s=call.minimum_s,
-        ended_at=now,
-        cause=Cause.RACE_LOST,
-    )
+    bill = replace(attempt_on(item.call, run.generation, machine.machine_id, now), ended_at=now, cause=Cause.RACE_LOST)
     money = replace(
         run.money,
         cost_usd=run.money.cost_usd + (attempt_cost_usd(bill, now) or 0.0),
@@ -106,7 +91,7 @@ def _with_bill_of_loser(run: Run, item: Retiring, machine: Machine, now: float) 
         all_known=run.money.all_known and bill.price_usd_per_h is not None,
     )
     ref = replace(item.ref, machine_id=machine.machine_id or None)
-    return replace(run, money=money), replace(item, ref=ref, attempt=bill, call=None)
+    return replace(run, money=money), replace(item, ref=ref, attempt=bill)
 
 
 def next_due(run: Run, now: float) -> float | None:

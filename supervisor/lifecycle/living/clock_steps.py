@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from supervisor.domain.attempt import CREATE_SETTLED_S, Retiring
+from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
@@ -65,8 +65,6 @@ def _righted_item(item: Retiring, run: Run, world: World, now: float) -> Retirin
         item = replace(item, until=now)
     if item.up_at is not None and item.up_at > now + TOLERANCE_S:
         item = replace(item, up_at=now)
-    if item.lost_until is not None and item.lost_until > now + CREATE_SETTLED_S + TOLERANCE_S:
-        item = replace(item, lost_until=now + CREATE_SETTLED_S)
     bill = item.bill
     if bill is not None and max(bill.tried_at or 0.0, bill.done_at or 0.0) > now + TOLERANCE_S:
         tried_at, done_at = (None if at is None else min(at, now) for at in (bill.tried_at, bill.done_at))

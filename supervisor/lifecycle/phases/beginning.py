@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.attempt import Attempt, Try, attempt_on
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import SAVED_ON_NOTICE, Event, EventKind
 from supervisor.domain.run import Run
@@ -22,20 +22,9 @@ def obtain(run: Run, try_: Try, machine_id: str, now: float) -> Decision:
 
 def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
     """The run with its new attempt. The attempt before it stays with its machine, if that is not gone yet."""
-    attempt = Attempt(
-        number=try_.attempt,
-        generation=run.generation,
-        launch_id=try_.launch_id,
-        machine_name=try_.machine_name,
-        machine_id=machine_id,
-        placement=try_.placement,
-        requested_at=try_.requested_at,
-        started_at=now,
-        price_usd_per_h=try_.price_usd_per_h,
-        on_demand_usd_per_h=try_.on_demand_usd_per_h,
+    attempt = replace(
+        attempt_on(try_, run.generation, machine_id, now),
         code=run.policy.code,
-        minimum_s=try_.minimum_s,
-        off_usd_per_h=try_.off_usd_per_h,
         preempted_at_step=_preempted_at_step(run),
     )
     last = run.attempt

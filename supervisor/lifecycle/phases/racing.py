@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from supervisor.contract import heartbeat
 from supervisor.domain.actions import Launch, RaiseNext
-from supervisor.domain.attempt import CREATE_SETTLED_S, Retiring, Try
+from supervisor.domain.attempt import Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, Offer, offer_key
@@ -75,20 +75,14 @@ def _is_scarce(run: Run, first: Try, world: World) -> bool:
 
 def as_decided(run: Run, obs: Observation) -> tuple[Run, Observation]:
     """Run and observation with the winner as the open try: changed only where the second machine is up and nothing of
-    the first one is."""
+    the first one is. It is obtained at once, which reads nothing of the observation but the machines."""
     first, rival = run.open_try, run.open_rival
     if first is None or rival is None or run.live_attempt is not None or not _is_up(obs.rival) or _is_up(obs.machine):
         return run, obs
     beat = beat_of(obs.beat, first.launch_id)
     if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
         return run, obs  # the first one has claimed, although no listing shows it
-    seen = replace(
-        obs, machine=obs.rival, rival=obs.machine, create=obs.rival_create, rival_create=obs.create, lookup=_NOT_LOOKED
-    )
-    return replace(run, try_=rival, rival=first), seen
-
-
-_NOT_LOOKED = Unknown("not read")
+    return replace(run, try_=rival, rival=first), replace(obs, machine=obs.rival, rival=obs.machine)
 
 
 def _is_up(part: Part[Machine]) -> bool:
@@ -124,9 +118,7 @@ def without_rival(decision: Decision, obs: Observation, now: float) -> Decision:
         return decision
     why = _why(run, searching)
     ended = replace(rival, ended_at=now, outcome=Cause.RACE_LOST, detail=why)
-    item = Retiring(
-        rival.ref, rival.launch_id, now, now, f"lost a race: {why}", lost_until=now + CREATE_SETTLED_S, call=rival
-    )
+    item = Retiring(rival.ref, rival.launch_id, now, now, f"lost a race: {why}", call=rival)
     zone = rival.placement.zone
     winner = run.live_attempt.placement.zone if run.live_attempt is not None else None
     text = f"{why[:1].upper()}{why[1:]}. The request in {zone} is called off; its machine is deleted at once."

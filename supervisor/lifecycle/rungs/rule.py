@@ -115,7 +115,8 @@ def waits_for_cheaper(situation: Situation, cheapest_usd_per_h: float, numbers: 
 
 def life_s(held_s: float, losses: int, numbers: Numbers = FROZEN) -> float:
     """How long a spot machine lives, from the time for which machines were held and how many of them were lost. The
-    number before any measurement counts as one loss."""
+    number before any measurement counts as one loss. The expected life of `survival` is another figure: it stops at two
+    hours, since it only compares zones with each other."""
     return (held_s + numbers.spot_life_s) / (losses + 1)
 
 
