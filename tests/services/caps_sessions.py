@@ -20,7 +20,7 @@ from supervisor.domain.errors import SpotError
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.store import RunFilter
+from supervisor.ports.store import Change, RunFilter
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
@@ -87,11 +87,21 @@ def _deed(bed: Bed, caller: Caller, run_id: str, kind: float, size: float) -> Ca
             elif kind < 0.5:
                 alter(bed.parts, run_id, {"limits": {"budget_usd": 0.1 + 6 * size}}, None, caller)
             else:
-                ended(bed, run_id, (run.policy.limits.budget_usd or 0.0) * size)
+                _end(bed, run, size)
         except (SpotError, AssertionError):
             pass  # refused; or another request has changed the run first
 
     return work
+
+
+def _end(bed: Bed, run: Run, share: float) -> None:
+    """It has spent this share of its budget. Written as the loop writes: a row that has changed since it was read stays
+    as it is, else the cost of one generation would be booked on a later one with a lower budget."""
+    now, cost_usd = bed.clock.now(), (run.policy.limits.budget_usd or 0.0) * share
+    money = replace(run.money, cost_usd=run.money.budget_from_usd + cost_usd)
+    after = replace(run, status=Status.STOPPED, settled=True, status_since=now, money=money)
+    with bed.store.begin(now) as tx:
+        tx.apply(Change(run, after), now)
 
 
 def main(url: str, first: int, count: int) -> None:
