@@ -185,6 +185,7 @@ def both_go_on(decision: Decision, *_: object) -> Decision:
         ("races/second-wins", "supervisor.lifecycle.phases.launching.with_baton", both_go_on),
         ("races/second-wins", "supervisor.lifecycle.phases.launching.as_decided", lambda run, obs: (run, obs)),
         ("races/first-wins", "supervisor.lifecycle.phases.placing.rival_offer", no_second_signal),
+        ("races/loser-stays", "supervisor.domain.ledger.beside_of", lambda run, now: Beside()),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip
