@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause, CauseRule, rule_for
+from supervisor.domain.ledger import Beside
 from supervisor.domain.machines import Machine
 from supervisor.domain.observation import Part, World
 from supervisor.domain.run import Run
