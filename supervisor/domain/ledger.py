@@ -16,8 +16,7 @@ platform's minimum is there too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from enum import StrEnum
 
 from supervisor.domain.attempt import Attempt, Pulse, billed_h
@@ -383,36 +382,3 @@ def beside_of(run: Run, now: float) -> Beside:
 def ledger_of(run: Run, attempts: Iterable[Attempt], now: float) -> Ledger:
     """Of one run, with all its generations. Its `billed_usd` is `run_cost_usd` of the same moment."""
     return sums_of(entries_of(run, attempts, now), beside_of(run, now))
-
-
-def since_then(entries: Iterable[Entry], since: float) -> list[Entry]:
-    """What lies after this moment."""
-    cut = []
-    for entry in entries:
-        spans = tuple(replace(span, since=max(since, span.since)) for span in entry.spans if span.until > since)
-        if spans:
-            cut.append(replace(entry, spans=spans))
-    return cut
-
-
-def by_month(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """The entries cut at the months of UTC: `2026-11` -> its part of each."""
-    months: dict[str, list[Entry]] = {}
-    for entry in entries:
-        cut: dict[str, list[Span]] = {}
-        for span in entry.spans:
-            since = span.since
-            while since < span.until:
-                name, end = _month(since)
-                cut.setdefault(name, []).append(Span(span.use, since, min(end, span.until)))
-                since = end
-        for name, spans in cut.items():
-            months.setdefault(name, []).append(replace(entry, spans=tuple(spans)))
-    return months
-
-
-def _month(at: float) -> tuple[str, float]:
-    """The month of this moment, and when it ends."""
-    day = datetime.fromtimestamp(at, UTC)
-    following = (day.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
-    return f"{day:%Y-%m}", following.timestamp()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, cast
 
@@ -22,7 +24,7 @@ from typing_extensions import TypedDict
 from supervisor.domain import ledger
 from supervisor.domain.causes import OWN_CODE, Cause, Whose, whose
 from supervisor.domain.diagnosis.verdict import Certainty, Where
-from supervisor.domain.ledger import Beside, Entry, Ledger, Use
+from supervisor.domain.ledger import Beside, Entry, Ledger, Span, Use
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.ports.store import RunFilter
@@ -161,13 +163,13 @@ def show_ledger(parts: Parts, queries: Queries, where: RunFilter, by: By, since:
     total.add_nothing()
     runs, complete = _runs(parts, where)
     for run, every in _entries(parts, queries, runs, now):
-        entries = every if since is None else ledger.since_then(every, since)
+        entries = every if since is None else since_then(every, since)
         if not entries:
             continue
         beside = ledger.beside_of(run, now)  # its times are not on record: it counts where the last entry does
         total.add(None, run, entries, beside)
         if by is By.MONTH:
-            months = ledger.by_month(entries)
+            months = by_month(entries)
             for name, part in months.items():
                 rows.add(name, run, part, beside if name == max(months) else Beside(priced=beside.priced))
         else:
@@ -182,6 +184,39 @@ def show_ledger(parts: Parts, queries: Queries, where: RunFilter, by: By, since:
         "total": total.row(None),
         "complete": complete,
     }
+
+
+def since_then(entries: Iterable[Entry], since: float) -> list[Entry]:
+    """What lies after this moment."""
+    cut = []
+    for entry in entries:
+        spans = tuple(replace(span, since=max(since, span.since)) for span in entry.spans if span.until > since)
+        if spans:
+            cut.append(replace(entry, spans=spans))
+    return cut
+
+
+def by_month(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The entries cut at the months of UTC: `2026-11` -> its part of each."""
+    months: dict[str, list[Entry]] = {}
+    for entry in entries:
+        cut: dict[str, list[Span]] = {}
+        for span in entry.spans:
+            since = span.since
+            while since < span.until:
+                name, end = _month(since)
+                cut.setdefault(name, []).append(Span(span.use, since, min(end, span.until)))
+                since = end
+        for name, spans in cut.items():
+            months.setdefault(name, []).append(replace(entry, spans=tuple(spans)))
+    return months
+
+
+def _month(at: float) -> tuple[str, float]:
+    """The month of this moment, and when it ends."""
+    day = datetime.fromtimestamp(at, UTC)
+    following = (day.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
+    return f"{day:%Y-%m}", following.timestamp()
 
 
 def _name(run: Run, by: By) -> str | None:
