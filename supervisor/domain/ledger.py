@@ -7,19 +7,19 @@ clock (`Attempt.drift_s`) are in no class, as they are in no bill. The time befo
 billed and is kept beside. `save` is None where the training names no phase `checkpoint`: then it is a part of
 `productive`.
 
-`lost`: steps that were, or will be, made again, and stalls. `frozen`: the agent cannot have run, by the numbers of its
-beats, or was silent until the end. `finishing`: from the end of the training until the machine is gone. `idle_kept`:
-after that it stays for a person or by a rule of its run; the rest of the platform's minimum is there too.
+`lost`: steps that were, or will be, made again, stalls, and machines that lost a race (`Beside`). `frozen`: the agent
+cannot have run, by the numbers of its beats, or was silent until the end. `finishing`: from the end of the training
+until the machine is gone. `idle_kept`: after that it stays for a person or by a rule of its run; the rest of the
+platform's minimum is there too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from enum import StrEnum
 
-from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.attempt import Attempt, Pulse, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
@@ -221,7 +221,8 @@ def _without_drift(spans: list[Span], drift_s: float) -> list[Span]:
 
 def attempts_now(run: Run, attempts: Iterable[Attempt]) -> list[Attempt]:
     """In order, as they are now: the row of an attempt whose machine has stopped is written again when it is gone."""
-    newer = {item.attempt.number: item.attempt for item in run.retiring if item.attempt is not None}
+    retiring = (item.attempt for item in run.retiring if item.lost_until is None)
+    newer = {attempt.number: attempt for attempt in retiring if attempt is not None}
     if run.attempt is not None:
         newer[run.attempt.number] = run.attempt
     stored = {attempt.number: attempt for attempt in attempts}
@@ -262,6 +263,25 @@ def _last_wait(run: Run, last: Attempt | None, now: float) -> tuple[float, list[
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What runs are billed for beside their attempts. `disks_usd`: of machines that were kept and switched off.
+    `races_s`, `races_usd`: of machines that lost a race. `priced` False: something has no known price."""
+
+    disks_usd: float = 0.0
+    races_s: float = 0.0
+    races_usd: float = 0.0
+    priced: bool = True
+
+    def __add__(self, other: Beside) -> Beside:
+        return Beside(
+            self.disks_usd + other.disks_usd,
+            self.races_s + other.races_s,
+            self.races_usd + other.races_usd,
+            self.priced and other.priced,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +332,10 @@ class Ledger:
         return min(1.0, (self.seconds[Use.PRODUCTIVE] or 0.0) / whole_s) if whole_s > 0 else None
 
 
-def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = True) -> Ledger:
-    """`priced` False: something beside these entries has no known price."""
+def sums_of(entries: Iterable[Entry], beside: Beside = Beside()) -> Ledger:
     seconds = dict.fromkeys(Use, 0.0)
     usd: dict[Use, float] = dict.fromkeys(BILLED, 0.0)
-    run_s, first_s, saves, lives = 0.0, 0.0, False, 0
+    run_s, first_s, saves, lives, priced = 0.0, 0.0, False, 0, beside.priced
     for entry in entries:
         attempt, saves = entry.attempt, saves or entry.saves
         price = None if attempt is None else attempt.price_usd_per_h
@@ -330,12 +349,14 @@ def sums_of(entries: Iterable[Entry], disks_usd: float = 0.0, *, priced: bool = 
                 usd[span.use] += (price or 0.0) * span.seconds / 3600.0
         if attempt is not None:
             lives += 1
-    usd[Use.IDLE_KEPT] += disks_usd
+    usd[Use.IDLE_KEPT] += beside.disks_usd
+    seconds[Use.LOST] += beside.races_s
+    usd[Use.LOST] += beside.races_usd
     is_measured = saves or not seconds[Use.PRODUCTIVE]
     return Ledger(
         seconds={**seconds, Use.SAVE: seconds[Use.SAVE] if is_measured else None},
         usd=usd,
-        disks_usd=disks_usd,
+        disks_usd=beside.disks_usd,
         priced=priced,
         run_s=run_s,
         started_s=max(0.0, run_s - first_s),
@@ -348,39 +369,16 @@ def disks_usd(run: Run, now: float) -> float:
     return run.money.disks_usd + (0.0 if run.kept is None else run.kept[1].disks_usd(now))
 
 
+def beside_of(run: Run, now: float) -> Beside:
+    losers = [item.attempt for item in run.retiring if item.lost_until is not None and item.attempt is not None]
+    return Beside(
+        disks_usd=disks_usd(run, now),
+        races_s=run.money.races_s + sum(3600.0 * billed_h(each, now) for each in losers),
+        races_usd=run.money.races_usd + sum((each.price_usd_per_h or 0.0) * billed_h(each, now) for each in losers),
+        priced=run.money.all_known,
+    )
+
+
 def ledger_of(run: Run, attempts: Iterable[Attempt], now: float) -> Ledger:
     """Of one run, with all its generations. Its `billed_usd` is `run_cost_usd` of the same moment."""
-    return sums_of(entries_of(run, attempts, now), disks_usd(run, now), priced=run.money.all_known)
-
-
-def since_then(entries: Iterable[Entry], since: float) -> list[Entry]:
-    """What lies after this moment."""
-    cut = []
-    for entry in entries:
-        spans = tuple(replace(span, since=max(since, span.since)) for span in entry.spans if span.until > since)
-        if spans:
-            cut.append(replace(entry, spans=spans))
-    return cut
-
-
-def by_month(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """The entries cut at the months of UTC: `2026-11` -> its part of each."""
-    months: dict[str, list[Entry]] = {}
-    for entry in entries:
-        cut: dict[str, list[Span]] = {}
-        for span in entry.spans:
-            since = span.since
-            while since < span.until:
-                name, end = _month(since)
-                cut.setdefault(name, []).append(Span(span.use, since, min(end, span.until)))
-                since = end
-        for name, spans in cut.items():
-            months.setdefault(name, []).append(replace(entry, spans=tuple(spans)))
-    return months
-
-
-def _month(at: float) -> tuple[str, float]:
-    """The month of this moment, and when it ends."""
-    day = datetime.fromtimestamp(at, UTC)
-    following = (day.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
-    return f"{day:%Y-%m}", following.timestamp()
+    return sums_of(entries_of(run, attempts, now), beside_of(run, now))

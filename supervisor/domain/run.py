@@ -138,6 +138,9 @@ class Money:
     budget_from_usd: float = 0.0  # `cost_usd` when this generation began
     budget_warned_usd: float | None = None  # the cost at the last warning that most of a budget is spent
     disks_usd: float = 0.0  # part of `cost_usd`: of the disks of switched-off machines
+    # Of machines that lost a race (lifecycle/phases/racing) and are gone: no attempt has their bill.
+    races_s: float = 0.0
+    races_usd: float = 0.0  # part of `cost_usd`
 
 
 @dataclass(frozen=True, slots=True)

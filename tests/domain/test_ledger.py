@@ -25,6 +25,7 @@ from supervisor.lifecycle.ending.ending import End, close_attempt
 from supervisor.lifecycle.ending.keeping import with_disks_billed
 from supervisor.lifecycle.ending.retiring import gone_for_good
 from supervisor.lifecycle.living.beats import follow
+from supervisor.services.reading.ledger import by_month
 from tests.lifecycle.sample_runs import attempt, beat_of, place, pulse, run_in
 from tests.properties import examples
 
@@ -154,7 +155,7 @@ def test_months_add_up() -> None:
     first = replace(FIRST, ended_at=T + 40 * 86_400, gone_at=T + 40 * 86_400, cause=Cause.PREEMPTED)
     run = replace(RUN, attempt=first, status=Status.COMPLETED)
     entries = ledger.entries_of(run, [], T + 50 * 86_400)
-    months = {name: ledger.sums_of(part) for name, part in ledger.by_month(entries).items()}
+    months = {name: ledger.sums_of(part) for name, part in by_month(entries).items()}
     assert list(months) == ["2026-11", "2026-12"]
     assert months["2026-11"].run_s == 29 * 86_400
     whole = ledger.sums_of(entries)

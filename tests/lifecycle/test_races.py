@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.domain import ledger
 from supervisor.domain.actions import Launch, Release
-from supervisor.domain.attempt import Retiring, Try
+from supervisor.domain.attempt import Attempt, Retiring, Try
 from supervisor.domain.causes import Cause
+from supervisor.domain.ledger import Use
 from supervisor.domain.machines import Machine, MachineState, Offer, ZoneRecord, offer_key
 from supervisor.domain.observation import BEATS, MACHINES, Absent, Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import KeepRule, Knobs, Policy
@@ -138,6 +140,29 @@ def test_it_is_deleted_when_it_is_seen_and_billed_from_then_on() -> None:
     assert gone.run.money.cost_usd == pytest.approx(0.3)
     assert gone.parted == ()  # it has the number of the attempt that runs
     assert gone.run.attempt == run.attempt
+
+
+def test_its_seconds_are_lost_in_the_ledger() -> None:
+    """While it is billed, when it is gone, and when the next attempt began in between: its row has the number of the
+    winner, and hides it nowhere."""
+    run = with_loser()
+    winner = run.attempt
+    assert winner is not None
+    for at, part, lost_s in ((NOW, seen(), 60.0), (NOW + 1800, seen(), 1800.0), (NOW + 1830, Absent(), 1800.0)):
+        run = retire(run, Observation(retiring=(part,)), at).run
+        assert_closes(run, [], at, lost_s)
+        ended = replace(winner, ended_at=NOW + 5, stopped_at=NOW + 5, cause=Cause.PREEMPTED)
+        second = attempt(2, ZONES[2], launch_id="1.2.1", started_at=NOW + 5, price_usd_per_h=0.6, step_from=None)
+        money = replace(run.money, cost_usd=run.money.cost_usd + 0.6 * 5 / 3600)
+        assert_closes(replace(run, attempt=second, money=money), [ended], max(at, NOW + 5), max(lost_s, 60.0))
+    assert run.retiring == ()
+
+
+def assert_closes(run: Run, stored: list[Attempt], now: float, lost_s: float) -> None:
+    sums = ledger.ledger_of(run, stored, now)
+    assert sums.billed_usd == pytest.approx(run_cost_usd(run, now))
+    assert sums.usd[Use.LOST] == pytest.approx(0.6 * lost_s / 3600)
+    assert sums.seconds[Use.LOST] == pytest.approx(lost_s)
 
 
 def test_a_request_that_the_platform_still_looks_for_is_canceled_and_costs_nothing() -> None:

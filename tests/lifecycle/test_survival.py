@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from supervisor.lifecycle.rungs.survival import (
     PRIOR,
     PRIOR_RETURN_PER_S,
     Life,
+    curve_of,
     expected_life_s,
     kaplan_meier,
     outlooks,
@@ -95,6 +97,18 @@ def test_own_machines_move_the_outlook_away_from_the_prior() -> None:
     living = outlooks([machine(NOW - 20 * HOUR, None)], NOW)[key()]
     assert (living.lives, living.lost, living.up_at) == (1, 0, NOW)
     assert living.life_s > NOTHING_KNOWN.life_s
+
+
+def test_the_curve_of_own_machines_begins_with_the_prior() -> None:
+    """Machines of all zones count, those of another shape do not; at the ages of the prior only."""
+    other = replace(machine(NOW - 40 * HOUR, 0.1), offer=("gce", "a", "a100", True))
+    curve, lives = curve_of([other, refusal(NOW - HOUR)], key(), NOW)
+    assert (lives, curve) == (0, tuple((age_s, pytest.approx(share)) for age_s, share in PRIOR))
+    own = [machine(NOW - 40 * HOUR + n, 0.5, zone=zone) for n in range(2) for zone in "ab"]
+    curve, lives = curve_of(own, key("c"), NOW)
+    assert (lives, [age_s for age_s, _ in curve]) == (4, [age_s for age_s, _ in PRIOR])
+    assert surviving(curve, 600.0) == pytest.approx(1 - 0.0643 / 2, abs=1e-4)
+    assert surviving(curve, HOUR) < 0.5
 
 
 def test_the_return_rate_is_measured_between_close_calls() -> None:

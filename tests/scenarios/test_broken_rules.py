@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause, CauseRule, rule_for
+from supervisor.domain.ledger import Beside
 from supervisor.domain.machines import Machine
 from supervisor.domain.observation import Part, World
 from supervisor.domain.run import Run
@@ -185,6 +186,7 @@ def both_go_on(decision: Decision, *_: object) -> Decision:
         ("races/second-wins", "supervisor.lifecycle.phases.launching.with_baton", both_go_on),
         ("races/second-wins", "supervisor.lifecycle.phases.launching.as_decided", lambda run, obs: (run, obs)),
         ("races/first-wins", "supervisor.lifecycle.phases.placing.rival_offer", no_second_signal),
+        ("races/loser-stays", "supervisor.domain.ledger.beside_of", lambda run, now: Beside()),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip

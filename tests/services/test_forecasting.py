@@ -9,6 +9,7 @@ import pytest
 
 from supervisor.domain.attempt import Chain, FirstForecast
 from supervisor.domain.causes import Cause
+from supervisor.domain.machines import Call, offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import StoreDown
@@ -48,6 +49,54 @@ def test_a_plan_has_the_forecast_of_its_expected_runtime(bed: Bed) -> None:
     assert _assumed(shown, "losses")[1] == "assumed"
     assert _assumed(shown, "rule")[0] == "spot only: it waits where there is none"
     assert bed.store.page(forecasting.RunFilter(), None, 10).runs == ()
+
+
+def _calls(bed: Bed, lost: bool) -> list[Call]:
+    """40 machines of half an hour, each 10 minutes after the zone had none."""
+    now, keys = bed.clock.now(), [offer_key(offer.placement) for offer in bed.provider.offered if offer.placement.spot]
+    calls = []
+    for number in range(40):
+        at, key = now - 3600.0 * (2 + number), keys[number % len(keys)]
+        calls += [Call(key, at - 600.0, False), Call(key, at, True, at + 1800.0, lost)]
+    return calls
+
+
+def test_own_machines_and_requests_count_with_those_of_others(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a plan and of a run: short lives and quick returns of our own, beside the same without losses."""
+    before = planned(bed, spec=SPOT)["forecast"]
+    monkeypatch.setattr(bed.store, "past_calls", lambda cell, most: _calls(bed, lost=True))
+    short = planned(bed, spec=SPOT)["forecast"]
+    bed.submit("digits", SPOT)
+    for shown in (short, _shown(bed)):
+        text, source = _assumed(shown, "losses")
+        assert source == "measured"
+        assert text.startswith("92 % of spot machines are lost in their first hour")
+        assert text.endswith("by 40 own machines and those of others")
+        text, source = _assumed(shown, "waits")
+        assert (text.endswith(", by own requests"), source) == (True, "measured")
+        assert int(text.rpartition(" %")[0].rpartition(" ")[2]) > 13
+    monkeypatch.setattr(bed.store, "past_calls", lambda cell, most: _calls(bed, lost=False))
+    safe = planned(bed, spec=SPOT)["forecast"]
+    assert safe["cost_usd"]["p50"] < before["cost_usd"]["p50"] < short["cost_usd"]["p50"]
+
+
+def test_machines_of_another_shape_say_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = planned(bed, spec=SPOT)["forecast"]
+    others = [replace(call, offer=(*call.offer[:2], "big", True)) for call in _calls(bed, lost=True)]
+    monkeypatch.setattr(bed.store, "past_calls", lambda cell, most: others)
+    assert planned(bed, spec=SPOT)["forecast"] == before
+
+
+def test_a_plan_has_the_order_of_the_loop(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zone whose machines were all lost at once comes last."""
+    first = planned(bed, spec=SPOT)["zones"][0]["zone"]
+    now = bed.clock.now()
+    lost = [
+        Call(("local", first, "cpu", True), now - 7200.0 * n, True, now - 7200.0 * n + 60.0, lost=True)
+        for n in range(1, 40)
+    ]
+    monkeypatch.setattr(bed.store, "past_calls", lambda cell, most: lost)
+    assert planned(bed, spec=SPOT)["zones"][0]["zone"] != first
 
 
 def test_without_a_known_work_there_is_no_figure_but_the_reason(bed: Bed) -> None:
@@ -204,6 +253,16 @@ def test_what_if_has_a_row_for_each_combination(bed: Bed) -> None:
     assert on_demand["cost_usd"]["p50"] > both["cost_usd"]["p50"]
     assert [row["forecast"]["deadline_kept"] is None for row in rows[::2]] == [True, False, True, False]
     assert bed.store.page(forecasting.RunFilter(), None, 10).runs == ()
+
+
+def test_the_past_is_read_once_for_all_combinations(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    real, starts = bed.store.past_calls, forecasting._starts_lately
+    monkeypatch.setattr(bed.store, "past_calls", lambda *given: reads.append("calls") or real(*given))
+    monkeypatch.setattr(forecasting, "_starts_lately", lambda *given: reads.append("starts") or starts(*given))
+    wish = {"zones": [1, 2], "markets": ["on_demand", "both"]}
+    assert len(Client(bed.services).post("/v1/what-if", json={"spec": SPOT, **wish}).json()["rows"]) == 4
+    assert sorted(reads) == ["calls", "starts"]
 
 
 def test_a_combination_that_a_submit_would_refuse_says_why(bed: Bed) -> None:

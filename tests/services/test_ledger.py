@@ -66,6 +66,23 @@ def test_a_live_run_is_read_with_its_last_moment(bed: Bed) -> None:
     assert row["usd_per_productive_h"] == pytest.approx(0.1 * 160 / 140, rel=1e-4)
 
 
+def test_a_lost_race_and_disks_count_in_the_last_month(bed: Bed) -> None:
+    three_runs(bed)
+    beside = {"disks_usd": 0.05, "races_s": 36.0, "races_usd": 0.01}
+    bed.change(
+        "a-1", created_at=NOW - 90 * 86_400, generation_at=NOW - 90 * 86_400, money=Money(cost_usd=0.06, **beside)
+    )
+    for by in By:
+        answer = of(bed, by)
+        for rows in (answer["rows"], [answer["total"]]):
+            assert sum(row["seconds"]["lost"] for row in rows) == 36.0
+            assert sum(row["usd"]["lost"] for row in rows) == pytest.approx(0.01)
+            assert sum(row["disks_usd"] for row in rows) == pytest.approx(0.05)
+    months = of(bed, By.MONTH)["rows"]
+    assert len(months) > 1
+    assert [row["seconds"]["lost"] for row in months] == [36.0] + [0.0] * (len(months) - 1)
+
+
 def test_only_the_time_since_then_counts(bed: Bed) -> None:
     three_runs(bed)
     total = of(bed, By.RUN, since=bed.clock.now() - 40)["total"]

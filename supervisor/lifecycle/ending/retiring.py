@@ -136,7 +136,16 @@ def gone_for_good(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | 
         stopped = _stopped(gone, now if item.up_at is None else item.up_at, now)
         billed = _billed(run, attempt, stopped)
         gone = gone if item.up_at is None else stopped
+    if item.lost_until is not None:
+        billed = _with_race(billed, billed_h(gone, now), gone.price_usd_per_h)
     return replace(billed, attempt=gone if own else run.attempt), gone
+
+
+def _with_race(run: Run, hours: float, price_usd_per_h: float | None) -> Run:
+    """The row of a machine that lost a race is dropped here, so the run keeps what it was billed for."""
+    races_s = run.money.races_s + 3600.0 * hours
+    races_usd = run.money.races_usd + hours * (price_usd_per_h or 0.0)
+    return replace(run, money=replace(run.money, races_s=races_s, races_usd=races_usd))
 
 
 def _stopped(attempt: Attempt, at: float, now: float) -> Attempt:

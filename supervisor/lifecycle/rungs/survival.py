@@ -143,6 +143,23 @@ def outlooks(calls: Iterable[Call], now: float) -> dict[OfferKey, Outlook]:
     return {key: _outlook(key, own, waits[_kind(key)], now) for key, own in by_offer.items()}
 
 
+def curve_of(calls: Iterable[Call], like: OfferKey, now: float) -> tuple[Curve, int]:
+    """(how long machines like this one live, how many own ones say so): of its provider, shape and market in all
+    zones, with the prior. Only at the ages of the prior: between two losses that lie close together the hazard of a few
+    machines would be without bounds."""
+    lives = _lives([call for call in calls if _kind(call.offer) == _kind(like) and call.at <= now], now)
+    whole = kaplan_meier((*_PRIOR_LIVES, *lives))
+    return tuple((age_s, surviving(whole, age_s)) for age_s, _ in PRIOR), len(lives)
+
+
+def _lives(calls: Iterable[Call], now: float) -> list[Life]:
+    return [
+        Life(max(0.0, (now if call.ended_at is None else call.ended_at) - call.at), call.lost)
+        for call in calls
+        if call.obtained
+    ]
+
+
 def _kind(key: OfferKey) -> tuple[str, str, bool]:
     provider, _, shape, spot = key
     return provider, shape, spot
@@ -173,11 +190,7 @@ def _pairs(own: Sequence[Call]) -> Iterable[tuple[float, bool]]:
 
 
 def _outlook(key: OfferKey, own: Sequence[Call], waits: _Waits, now: float) -> Outlook:
-    lives = [
-        Life(max(0.0, (now if call.ended_at is None else call.ended_at) - call.at), call.lost)
-        for call in own
-        if call.obtained
-    ]
+    lives = _lives(own, now)
     seen = [min(now, call.ended_at or now) for call in own if call.obtained and not call.lost]
     return Outlook(
         life_s=expected_life_s(kaplan_meier((*_PRIOR_LIVES, *lives))),

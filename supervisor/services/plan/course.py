@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log, sqrt
+from math import exp, log, sqrt
 from statistics import fmean, median
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from supervisor.domain.attempt import Attempt, training_s
 from supervisor.domain.causes import OWN_WAITS
-from supervisor.domain.machines import Offer, ZoneRecord
+from supervisor.domain.machines import Call, Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, FOR_SPOT
 from supervisor.domain.run import Run, run_cost_usd
@@ -41,7 +41,7 @@ from supervisor.lifecycle.rungs.futures import (
     only_spot,
 )
 from supervisor.lifecycle.rungs.rule import Rung
-from supervisor.lifecycle.rungs.survival import PRIOR_RETURN_PER_S
+from supervisor.lifecycle.rungs.survival import NOTHING_KNOWN, PRIOR_LIVES, PRIOR_RETURN_PER_S, curve_of, surviving
 from supervisor.ports.store import Sample
 from supervisor.services.parts import Parts
 from supervisor.wording.figures import age_text, money_text, plural, rate_text
@@ -86,12 +86,12 @@ class Basis:
 @dataclass(frozen=True, slots=True)
 class History:
     """What was measured of this run and of others. `starts_s`: provider -> seconds from the request of a machine to its
-    training."""
+    training. `calls`: create calls of all runs, with the lives of their machines."""
 
     samples: Sequence[Sample] = ()
     attempts: Sequence[Attempt] = ()
     starts_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    chances: Mapping[int, float] = field(default_factory=dict)
+    calls: Sequence[Call] = ()
 
 
 def start_s(attempt: Attempt) -> float | None:
@@ -111,6 +111,7 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
     if basis.unknown or left_s is None:
         return basis
     places, on_demand = _places(basis, run, order)
+    lifetimes, return_per_s = _of_spot(basis, _spot_keys(run, order), world, history, now)
     rule = _rule_of(run)
     basis.assume("rule", _RULES[rule], GIVEN)
     basis.course = Course(
@@ -118,8 +119,8 @@ def basis_of(parts: Parts, run: Run, world: World, order: Order, *, history: His
         left_s=left_s,
         changeover_s=_changeover(basis, parts, provider, history),
         save_every_s=_save_every_s(basis, run, history) if places else 0.0,
-        lifetimes=Lifetimes(),
-        return_per_s=PRIOR_RETURN_PER_S,
+        lifetimes=lifetimes,
+        return_per_s=return_per_s,
         tick_s=world.knobs.poll_interval_s,
         rule=rule,
         places=places,
@@ -275,9 +276,35 @@ def _assume_prices(basis: Basis, spots: Sequence[Offer], on_demand: float | None
     price = "an unknown price" if first.price_usd_per_h is None else f"{money_text(first.price_usd_per_h)}/h"
     zones = plural(len(spots), "zone")
     basis.assume("machines", f"spot {first.placement.shape} in {zones}, the first at {price}; {alone}", GIVEN)
-    basis.assume("losses", "15 % of spot machines are lost in their first hour, 5 % in the second, then fewer", ASSUMED)
+
+
+def _spot_keys(run: Run, order: Order) -> list[OfferKey]:
+    """Of the zones whose spot machines it may get, its own first. All are of one provider and shape."""
+    live = run.live_attempt
+    own = [] if live is None else [live.placement]
+    others = [offer.placement for offer, _ in order] if run.policy.spot else []
+    spots = dict.fromkeys(place for place in (*own, *others) if place.spot)
+    kinds = [(place.provider, place.shape) for place in spots]
+    return [offer_key(place) for place, kind in zip(spots, kinds, strict=True) if kind == kinds[0]]
+
+
+def _of_spot(
+    basis: Basis, keys: Sequence[OfferKey], world: World, history: History, now: float
+) -> tuple[Lifetimes, float]:
+    """(how long its spot machines live, at which rate one of its zones has some again): own calls with the prior."""
+    if not keys:
+        return Lifetimes(), PRIOR_RETURN_PER_S
+    curve, lives = curve_of(history.calls, keys[0], now)
+    first, second = (surviving(curve, hours * 3600.0) for hours in (1, 2))
+    lost = f"{100 * (1.0 - first):.0f} % of spot machines are lost in their first hour, {100 * (first - second):.0f} %"
+    by_own = f", by {plural(lives, 'own machine')} and those of others" if lives else ", then fewer"
+    basis.assume("losses", f"{lost} in the second{by_own}", MEASURED if lives >= PRIOR_LIVES else ASSUMED)
+    outlooks = [world.outlooks.get(key, NOTHING_KNOWN) for key in keys]
+    rate, is_measured = fmean(each.return_per_s for each in outlooks), any(each.is_measured for each in outlooks)
     text = f"a zone has a machine in {100 * UP_SHARE:.0f} % of the time; without one, it has one again 10 minutes later"
-    basis.assume("waits", f"{text} with a chance of 13 %", ASSUMED)
+    chance = f"{100 * (1.0 - exp(-600.0 * rate)):.0f} %{', by own requests' if is_measured else ''}"
+    basis.assume("waits", f"{text} with a chance of {chance}", MEASURED if is_measured else ASSUMED)
+    return Lifetimes(curve), rate
 
 
 def _held(run: Run, now: float) -> HeldMachine | None:

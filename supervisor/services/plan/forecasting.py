@@ -23,6 +23,7 @@ from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.offers.choosing import queue
 from supervisor.lifecycle.rungs.futures import FUTURES, Draw, Outlook, Range, outlook
+from supervisor.lifecycle.rungs.survival import CALLS_READ, outlooks
 from supervisor.ports.store import Change, RunFilter
 from supervisor.services.parts import Parts
 from supervisor.services.plan.course import AssumptionShown, Basis, History, basis_of, start_s
@@ -109,18 +110,24 @@ class Forecasts:
 def basis_now(parts: Parts, run: Run, starts_s: Mapping[str, Sequence[float]], now: float) -> Basis:
     """Of a run as it is now. Raises StoreDown."""
     samples = parts.store.samples(run.key, now - PACE_SINCE_S, PACE_SAMPLES)
-    history = History(samples, parts.store.attempts(run.key), starts_s)
-    world = replace(lending_world(parts, run), zones=parts.store.zones(run.cell))
+    calls = parts.store.past_calls(run.cell, CALLS_READ)
+    return _basis(parts, run, History(samples, parts.store.attempts(run.key), starts_s, calls), now)
+
+
+def history_of_all(parts: Parts, cell: str, now: float) -> History:
+    """What runs of the past say about one that begins. Raises StoreDown."""
+    return History(starts_s=_starts_lately(parts, now), calls=parts.store.past_calls(cell, CALLS_READ))
+
+
+def forecast_plan(parts: Parts, run: Run, history: History, now: float, *, futures: int = FUTURES) -> ForecastShown:
+    """Of a run that a submit would make or restart: nothing of this generation is measured yet. `history`: of all
+    runs. Raises StoreDown."""
+    return forecast_json(run, _basis(parts, run, history, now), now, futures)
+
+
+def _basis(parts: Parts, run: Run, history: History, now: float) -> Basis:
+    world = replace(lending_world(parts, run), zones=parts.store.zones(run.cell), outlooks=outlooks(history.calls, now))
     return basis_of(parts, run, world, queue(run, world, now), history=history, now=now)
-
-
-def forecast_plan(parts: Parts, run: Run, now: float, futures: int = FUTURES) -> ForecastShown:
-    """Of a run that a submit would make or restart: nothing of this generation is measured yet. Raises StoreDown."""
-    world = replace(lending_world(parts, run), zones=parts.store.zones(run.cell))
-    history = History(starts_s=_starts_lately(parts, now))
-    return forecast_json(
-        run, basis_of(parts, run, world, queue(run, world, now), history=history, now=now), now, futures
-    )
 
 
 def _starts_lately(parts: Parts, now: float) -> Mapping[str, Sequence[float]]:

@@ -24,13 +24,15 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
 from supervisor.lifecycle.offers.choosing import queue, stops_of
 from supervisor.lifecycle.phases.placing import next_try
+from supervisor.lifecycle.rungs.survival import outlooks
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.machines.incidents import blocked_now
 from supervisor.services.parts import Answer, Parts, ask_together
-from supervisor.services.plan.forecasting import ForecastShown, forecast_plan
+from supervisor.services.plan.course import History
+from supervisor.services.plan.forecasting import ForecastShown, forecast_plan, history_of_all
 from supervisor.services.plan.plan_view import (
     CREATE,
     RERUN,
@@ -98,9 +100,10 @@ def plan(
     run = forecast.run
     # A live run may name a provider that this supervisor has no more.
     offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
-    world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
+    history = history_of_all(parts, run.cell, now)
+    world = World(parts.knobs, offers, zones=parts.store.zones(run.cell), outlooks=outlooks(history.calls, now))
     order = queue(run, world, now)
-    outlook = forecast_plan(parts, run, now)  # before the questions: it takes of their time
+    outlook = forecast_plan(parts, run, history, now)  # before the questions: it takes of their time
     answers = ask_together(_questions(parts, sources, forecast, order), max(LEAST_S, until - time.monotonic()))
     readings = Readings(
         answers,
@@ -191,16 +194,17 @@ def what_if(parts: Parts, request: SubmitRequest, variations: Variations, caller
     raises; InvalidRequest where there are too many combinations."""
     now = parts.clock.now()
     spec = settled(request.spec, parts)
-    specs = list(_varied(spec, variations, _zones_in_order(parts, replace(request, spec=spec), caller, now)))
+    run = forecast_submit(parts, replace(request, spec=spec), caller, now).run
+    history = history_of_all(parts, run.cell, now)
+    specs = list(_varied(spec, variations, _zones_in_order(parts, run, history, now)))
     if len(specs) > WHAT_IF_MOST:
         raise InvalidRequest(f"These are {len(specs)} combinations; at most {WHAT_IF_MOST} are forecast at once.", {})
-    return {"rows": [_row(parts, replace(request, spec=each), caller, now) for each in specs]}
+    return {"rows": [_row(parts, replace(request, spec=each), caller, history, now) for each in specs]}
 
 
-def _zones_in_order(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> list[str]:
-    run = forecast_submit(parts, request, caller, now).run
+def _zones_in_order(parts: Parts, run: Run, history: History, now: float) -> list[str]:
     offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
-    world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
+    world = World(parts.knobs, offers, zones=parts.store.zones(run.cell), outlooks=outlooks(history.calls, now))
     return list(dict.fromkeys(offer.placement.zone for offer, _ in queue(run, world, now)))
 
 
@@ -222,11 +226,11 @@ def _varied(spec: Spec, variations: Variations, zones: Sequence[str]) -> Iterato
         yield {name: value for name, value in changed.items() if value not in ([], {}, None)}
 
 
-def _row(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> WhatIfRow:
+def _row(parts: Parts, request: SubmitRequest, caller: Caller, history: History, now: float) -> WhatIfRow:
     spec, refused, shown = request.spec, None, None
     try:
         run = forecast_submit(parts, request, caller, now).run
-        shown = forecast_plan(parts, run, now, WHAT_IF_FUTURES)
+        shown = forecast_plan(parts, run, history, now, futures=WHAT_IF_FUTURES)
     except Unavailable:
         raise
     except SpotError as error:

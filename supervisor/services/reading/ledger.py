@@ -13,6 +13,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, cast
 
@@ -22,7 +24,7 @@ from typing_extensions import TypedDict
 from supervisor.domain import ledger
 from supervisor.domain.causes import OWN_CODE, Cause, Whose, whose
 from supervisor.domain.diagnosis.verdict import Certainty, Where
-from supervisor.domain.ledger import Entry, Ledger, Use
+from supervisor.domain.ledger import Beside, Entry, Ledger, Span, Use
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.ports.store import RunFilter
@@ -135,28 +137,24 @@ class Completion(TypedDict):
 
 
 class _Rows:
-    """Entries, disks and prices by name, in the order in which the names came."""
+    """Entries, and what is beside them, by name, in the order in which the names came."""
 
     def __init__(self) -> None:
         self.entries: dict[str | None, list[Entry]] = {}
-        self.disks: dict[str | None, float] = {}
-        self.unpriced: set[str | None] = set()
+        self.beside: dict[str | None, Beside] = {}
         self.runs: dict[str | None, set[int]] = {}
 
-    def add(self, name: str | None, run: Run, entries: Sequence[Entry], disks_usd: float = 0.0) -> None:
+    def add(self, name: str | None, run: Run, entries: Sequence[Entry], beside: Beside) -> None:
         self.entries.setdefault(name, []).extend(entries)
-        self.disks[name] = self.disks.get(name, 0.0) + disks_usd
+        self.beside[name] = self.beside.get(name, Beside()) + beside
         self.runs.setdefault(name, set()).add(run.key)
-        if not run.money.all_known:
-            self.unpriced.add(name)
 
     def add_nothing(self) -> None:
         """A row of sums also where there is no run."""
-        self.entries[None], self.disks[None], self.runs[None] = [], 0.0, set()
+        self.entries[None], self.beside[None], self.runs[None] = [], Beside(), set()
 
     def row(self, name: str | None) -> LedgerRow:
-        sums = ledger.sums_of(self.entries[name], self.disks[name], priced=name not in self.unpriced)
-        return _row(name, sums, len(self.runs[name]))
+        return _row(name, ledger.sums_of(self.entries[name], self.beside[name]), len(self.runs[name]))
 
 
 def show_ledger(parts: Parts, queries: Queries, where: RunFilter, by: By, since: float | None) -> LedgerList:
@@ -165,18 +163,17 @@ def show_ledger(parts: Parts, queries: Queries, where: RunFilter, by: By, since:
     total.add_nothing()
     runs, complete = _runs(parts, where)
     for run, every in _entries(parts, queries, runs, now):
-        # The times of the disks are not on record: they count where the run's last attempt does.
-        entries = every if since is None else ledger.since_then(every, since)
-        disks_usd = ledger.disks_usd(run, now) if entries or since is None else 0.0
-        if not entries and not disks_usd:
+        entries = every if since is None else since_then(every, since)
+        if not entries:
             continue
-        total.add(None, run, entries, disks_usd)
+        beside = ledger.beside_of(run, now)  # its times are not on record: it counts where the last entry does
+        total.add(None, run, entries, beside)
         if by is By.MONTH:
-            months = ledger.by_month(entries)
+            months = by_month(entries)
             for name, part in months.items():
-                rows.add(name, run, part, disks_usd if name == max(months) else 0.0)
+                rows.add(name, run, part, beside if name == max(months) else Beside(priced=beside.priced))
         else:
-            rows.add(_name(run, by), run, entries, disks_usd)
+            rows.add(_name(run, by), run, entries, beside)
     names = list(rows.entries)
     if by in (By.MONTH, By.OWNER):
         names.sort(key=str, reverse=by is By.MONTH)
@@ -187,6 +184,39 @@ def show_ledger(parts: Parts, queries: Queries, where: RunFilter, by: By, since:
         "total": total.row(None),
         "complete": complete,
     }
+
+
+def since_then(entries: Iterable[Entry], since: float) -> list[Entry]:
+    """What lies after this moment."""
+    cut = []
+    for entry in entries:
+        spans = tuple(replace(span, since=max(since, span.since)) for span in entry.spans if span.until > since)
+        if spans:
+            cut.append(replace(entry, spans=spans))
+    return cut
+
+
+def by_month(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The entries cut at the months of UTC: `2026-11` -> its part of each."""
+    months: dict[str, list[Entry]] = {}
+    for entry in entries:
+        cut: dict[str, list[Span]] = {}
+        for span in entry.spans:
+            since = span.since
+            while since < span.until:
+                name, end = _month(since)
+                cut.setdefault(name, []).append(Span(span.use, since, min(end, span.until)))
+                since = end
+        for name, spans in cut.items():
+            months.setdefault(name, []).append(replace(entry, spans=tuple(spans)))
+    return months
+
+
+def _month(at: float) -> tuple[str, float]:
+    """The month of this moment, and when it ends."""
+    day = datetime.fromtimestamp(at, UTC)
+    following = (day.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
+    return f"{day:%Y-%m}", following.timestamp()
 
 
 def _name(run: Run, by: By) -> str | None:
