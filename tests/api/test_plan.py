@@ -38,6 +38,12 @@ def test_the_key_of_a_plan_is_still_free(bed: Bed, client: Client) -> None:
     assert client.post(DRY, json={"spec": COMMAND}, headers=headers).json()["would"] == "create"
 
 
+def test_a_text_that_is_no_plan_id_is_refused_with_where_to_find_one(client: Client) -> None:
+    answer = ask(client, "/v1/runs", run_id="digits-7", plan_id="plan_")
+    assert answer.status_code == 422
+    assert answer.json()["detail"].endswith("as the last line of `spot submit --dry-run` shows it.")
+
+
 def test_validate_only_false_is_a_submit(bed: Bed, client: Client) -> None:
     assert ask(client, "/v1/runs?validate_only=false", run_id="a-run").status_code == 201
     assert ask(client, run_id="a-run").json()["would"] == "unchanged"

@@ -256,7 +256,7 @@ def test_the_forecast_stands_in_the_plan_with_what_it_assumes() -> None:
     assert "given     10 h of training are left" in text
     assert "Forecast" not in plan_text()
     nothing = plan_text(forecast=a_forecast(text="no forecast: nobody knows", futures=0))
-    assert "Forecast: no forecast: nobody knows." in nothing
+    assert "\nNo forecast: nobody knows." in nothing
     assert "10 h of training" not in nothing
 
 
@@ -279,13 +279,13 @@ def test_a_variation_that_means_nothing_is_refused(text: str) -> None:
 def test_what_if_shows_a_row_and_a_bar_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"zones": ["a"], "deadline": None, "shapes": [], "market": "spot", "refused": None, "forecast": a_forecast()}
     dear = {**row, "market": "on_demand", "forecast": a_forecast(24.0, deadline_kept=0.979)}
-    refused = {**row, "market": "both", "forecast": None, "refused": "that is not allowed"}
+    refused = {**row, "market": "both", "forecast": None, "refused": "that is not allowed."}
     show_what_if({"rows": [row, dear, refused]}, {"markets": ["spot", "on_demand", "both"]}, "")
     title, first, second, third, reason = click.unstyle(capsys.readouterr().out).splitlines()
     assert title.split()[:3] == ["SPOT", "COST", "ABOUT"]
     assert title.endswith("$36.00")
     assert "$12.00 ($9.00 to $18.00)" in first
-    assert "(p90 never)" in first
+    assert "2026-11-21 14:00Z (p90 never)" in first
     assert first.rstrip().endswith("|-O----|")
     assert "97 %" in second
     assert second.index("|") > first.index("|")

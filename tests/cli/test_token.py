@@ -57,7 +57,7 @@ def test_the_list_has_a_line_for_each(api, spot) -> None:
     lines = spot("token", "ls").lines
     assert lines[0].split()[:4] == ["ID", "NAME", "OWNER", "SCOPES"]
     assert lines[1].split() == [
-        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "$20.00", DASH, "2026-11-22", "06:50Z", "2027-02-20",
+        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "$20.00", DASH, "only", "2026-11-22", "06:50Z", "2027-02-20",
         "06:50Z", DASH,
     ]  # fmt: skip
     assert lines[2].split()[-2:] == ["revoked", DASH]

@@ -103,6 +103,13 @@ def test_what_is_not_frozen(beat: dict[str, float]) -> None:
     assert follow(before, Seen(beat_of(FIRST, sequence, up_s=up_s)), T + 1260, 30.0).frozen_s == 0
 
 
+@pytest.mark.parametrize("up_s", [None, 5.0])
+def test_nothing_is_frozen_before_the_first_beat(up_s: float | None) -> None:
+    """A quick start: the first beat that arrives trains already, and no beat before it has a time."""
+    first = follow(None, Seen(beat_of(FIRST, 3, up_s=up_s, step=1)), T + 1260, 30.0)
+    assert (first.frozen_s, first.frozen_at) == (0, None)
+
+
 def test_saves_are_counted_by_their_phase() -> None:
     now = Pulse(FIRST.launch_id, 1, "training", T, T)
     for sequence, (at, phase) in enumerate([(10, "checkpoint"), (15, "checkpoint"), (22, "training")], 2):

@@ -97,7 +97,7 @@ def test_the_sentence_says_the_limit_and_what_ends_the_wait() -> None:
     run = house.runs[3]
     assert (run.cause, run.next_at) == (Cause.MACHINE_LIMIT, None)
     assert status_text(run, house.now) == (
-        "Waiting since 12:00 UTC: 2 of 2 machines of ann are in use. Nothing is billed. "
+        "Waiting since 12:00 UTC: 2 of 2 machines of the owner ann are in use. Nothing is billed. "
         "Next: it starts when one of these ends and its turn has come."
     )
     assert next_action(run, house.now).what == "wait for a machine of another run"

@@ -128,6 +128,11 @@ def test_a_machine_without_a_price_counts_as_its_whole_budget(bed: Bed) -> None:
     assert not begin(bed, caller, "two", 4.0)
 
 
+def test_no_wait_helps_a_budget_above_the_cap(bed: Bed) -> None:
+    with pytest.raises(OverDayCap, match=r"Nothing was started: lower limits\.budget_usd\.$"):
+        submit(bed.parts, SubmitRequest(spec(DAY + 1), "one"), payer(bed, usd_per_day=DAY))
+
+
 def test_a_resume_needs_its_budget_again(bed: Bed) -> None:
     caller = payer(bed, usd_per_day=DAY)
     begin(bed, caller, "one", 6.0)
@@ -153,7 +158,7 @@ def test_a_raised_budget_is_reserved_and_a_lowered_one_gives_nothing_back(bed: B
 
     change(9.0)
     assert counted(bed, caller) == 9.0
-    with pytest.raises(OverDayCap):
+    with pytest.raises(OverDayCap, match=r"lower limits\.budget_usd, or wait until a run ends"):
         change(10.5)
     with pytest.raises(OverDayCap):
         change(10.5, MEMBER)  # within the cap of the token that pays

@@ -30,11 +30,16 @@ _TYPES = {
     "dict_type": "must have a value for each name, such as NAME: VALUE",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
+    **dict.fromkeys(
+        ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "timezone_aware"),
+        "must be a time with its zone, such as 2026-01-31T12:00:00Z",
+    ),
 }
 _SECONDS = "must be a number of seconds, such as 3600 for an hour"
 # What a text must be: by the name of its field, and by its pattern.
 _FIELDS = {
     "run_id": f"must be {RUN_ID_RULE}",
+    "plan_id": "must be the id of a plan, as the last line of `spot submit --dry-run` shows it",
     "image": "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces",
     "venv": "must be the whole path of a virtual environment, such as /home/ada/env",
 }
@@ -145,7 +150,8 @@ def _pattern(error: Any) -> str:
 
 def _choice(error: Any) -> str:
     """Every word that would be right, and the nearest one."""
-    words = re.findall(r"'([^']+)'", str(error["ctx"]["expected"]))
+    expected = str(error["ctx"]["expected"])
+    words = re.findall(r"'([^']+)'", expected) or re.findall(r"\d+", expected)
     given = error["input"]
     near = get_close_matches(given[:NAME_CHARS], words, n=1, cutoff=0.6) if isinstance(given, str) else []
     choice = ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else "".join(words)

@@ -169,7 +169,7 @@ def _show_ledger(client: Client, form: str, by: str, query: Json, *, as_csv: boo
     if output.emit(answer, rows, form, LEDGER.key):
         return
     if not rows:
-        output.note("Nothing was billed, and no run waits.")
+        output.note("No run fits, so nothing was billed.")
         return
     output.show(LEDGER.lines([*rows, {**answer["total"], "name": "total"}] if len(rows) > 1 else rows))
     if not answer["complete"]:

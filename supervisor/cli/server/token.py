@@ -35,11 +35,12 @@ TOKENS = Table(
         "RUNS": lambda token: str(token["max_active_runs"] or DASH),
         "USD/DAY": lambda token: _usd(token.get("max_usd_per_day")),
         "USD/RUN": lambda token: _usd(token.get("max_usd_per_run")),
+        "PLANS": lambda token: "only" if token.get("plans_only") else DASH,
         "CREATED": lambda token: when(token["created_at"]),
         "EXPIRES": _expiry,
         "LAST USED": lambda token: when(token["last_used_at"]),
     },
-    spare=("CREATED", "USD/RUN", "USD/DAY", "RUNS", "OWNER"),
+    spare=("CREATED", "PLANS", "USD/RUN", "USD/DAY", "RUNS", "OWNER"),
 )
 
 

@@ -18,7 +18,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import duration_s
-from supervisor.cli.output import Table, check_advice, check_lines, clock, paragraph, paragraphs, safe, utc_minute
+from supervisor.cli.output import Table, check_advice, check_lines, paragraph, paragraphs, safe, utc_minute
 from supervisor.cli.views.profile import danger_lines, survival_lines
 from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
@@ -67,9 +67,10 @@ def forecast_lines(forecast: Json | None) -> list[str]:
     """The clause of the forecast, and what it assumes. None: an older supervisor makes none."""
     if forecast is None:
         return []
-    lines = ["", *paragraph(f"Forecast: {safe(forecast['text'])}.", "  ")]
+    text = safe(forecast["text"])
     if not forecast["futures"]:
-        return lines
+        return ["", *paragraph(f"{text[:1].upper()}{text[1:]}.", "  ")]
+    lines = ["", *paragraph(f"Forecast: {text}.", "  ")]
     lines += [
         f"  Of {plural(forecast['futures'], 'simulated future')}; eight of ten lie between the figures in brackets."
     ]
@@ -185,7 +186,7 @@ def variations_from(text: str, now: datetime) -> Json:
 
 
 def _variation(field: str, value: str, now: datetime) -> object:
-    if field == "zones" and value.isdigit():
+    if field == "zones" and value.isdigit() and int(value):
         return int(value)
     if field == "markets":
         if value not in _MARKETS:
@@ -197,7 +198,11 @@ def _variation(field: str, value: str, now: datetime) -> object:
         return None
     if "T" in value:
         return value
-    return (now + timedelta(seconds=duration_s(value))).isoformat(timespec="seconds")
+    try:
+        return (now + timedelta(seconds=duration_s(value))).isoformat(timespec="seconds")
+    except click.BadParameter:
+        text = f"--what-if: deadline is a time from now (20h), a date (2030-01-31T08:00:00Z) or none, not {value!r}."
+        raise click.BadParameter(text) from None
 
 
 def show_what_if(answer: Json, wish: Json, form: str) -> None:
@@ -210,7 +215,7 @@ def show_what_if(answer: Json, wish: Json, form: str) -> None:
         "zones": ("ZONES", lambda row: _zones(row["zones"])),
         "shapes": ("SHAPE", lambda row: safe("+".join(row["shapes"])) or "any"),
         "markets": ("SPOT", lambda row: {"spot": "yes", "on_demand": "no"}.get(row["market"], safe(row["market"]))),
-        "deadlines": ("DEADLINE", lambda row: clock(row["deadline"]) if row["deadline"] else "none"),
+        "deadlines": ("DEADLINE", lambda row: utc_minute(row["deadline"]) if row["deadline"] else "none"),
     }
     shown = {title: cell for field, (title, cell) in columns.items() if field in wish}
     bar = f"{'COST':<{BAR - 8}}{money(most) if most else '':>8}"
@@ -227,7 +232,9 @@ def show_what_if(answer: Json, wish: Json, form: str) -> None:
     )
     output.show(table.lines(rows))
     reasons = [text for row in rows if (text := _no_figure(row))]
-    output.show([line for text in dict.fromkeys(reasons) for line in paragraph(f"No figure: {safe(text)}.", "  ")])
+    output.show(
+        [line for text in dict.fromkeys(reasons) for line in paragraph(f"No figure: {safe(text).rstrip('.')}.", "  ")]
+    )
 
 
 def _cost(row: Json) -> list[float]:
@@ -253,7 +260,7 @@ def _done_text(row: Json) -> str:
     ends = (row["forecast"] or {}).get("ends_at")
     if not ends:
         return DASH
-    p50, p90 = (clock(ends[name]) if ends[name] else "never" for name in ("p50", "p90"))
+    p50, p90 = (utc_minute(ends[name]) if ends[name] else "never" for name in ("p50", "p90"))
     return f"{p50} (p90 {p90})"
 
 

@@ -104,9 +104,10 @@ def follow(
 
 def _frozen_s(before: Pulse, beat: Beat, beat_at: float, beat_store_s: float) -> float:
     """How long the agent cannot have run since the beat before: so many beats stand for a shorter time. That the
-    supervisor was away leaves no such gap: the agent made its beats. A step of a clock is none either."""
+    supervisor was away leaves no such gap: the agent made its beats. A step of a clock is none either. Before the first
+    beat of a launch there is none, whatever that beat's phase is."""
     made = beat.sequence - before.sequence
-    if before.phase not in _TRAINS or made >= BEATS_OF_A_START:
+    if not before.sequence or before.phase not in _TRAINS or made >= BEATS_OF_A_START:
         return 0.0
     gap_s = beat_at - before.beat_at
     if beat.up_s is not None and before.up_s is not None:

@@ -88,7 +88,7 @@ class Places:
     def why_none(self, owner: str) -> str:
         """Why no further run of this owner may have a machine; "" = it may."""
         if 0 < self.most_of_owner <= self.machines[owner]:
-            return _in_use(self.machines[owner], self.most_of_owner, f" of {owner}")
+            return _in_use(self.machines[owner], self.most_of_owner, f" of the owner {owner}")
         if self.is_full:
             return _in_use(self.total, self.most)
         return ""

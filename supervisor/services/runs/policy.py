@@ -31,6 +31,7 @@ from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.services.parts import Parts, refuse_far
 from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, shared_names
+from supervisor.wording.figures import age_text
 
 REQUIRE = "require"  # of same_region
 RELAUNCH = "relaunch"  # of on_reboot
@@ -265,7 +266,7 @@ def _drill(drill: Mapping[str, Any]) -> policies.DrillPolicy:
 def _check_deadline(limits: Limits, now: float) -> None:
     if limits.deadline is not None and limits.deadline <= now:
         passed_s = round(now - limits.deadline)
-        text = f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
+        text = f"limits.deadline passed {age_text(passed_s)} ago, so the run would end at once. Give a later deadline."
         raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "is in the past")])
 
 

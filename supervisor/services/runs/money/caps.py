@@ -110,10 +110,11 @@ def refuse_above(counted_micro: int, more_micro: int, usd_per_day: float) -> Non
     if counted_micro + more_micro <= round(usd_per_day * MICRO):
         return
     counted_usd, more_usd = counted_micro / MICRO, more_micro / MICRO
+    wait = "" if more_usd > usd_per_day else ", or wait until a run ends"
     text = (
         f"This token may spend {money_text(usd_per_day)} in 24 hours. Its runs have spent, or may still spend, "
         f"{money_text(counted_usd)} of that, and this request may spend {money_text(more_usd)} more. Nothing was "
-        "started: lower limits.budget_usd, or wait until a run ends."
+        f"started: lower limits.budget_usd{wait}."
     )
     meta: dict[str, Any] = {"max_usd_per_day": usd_per_day, "counted_usd": counted_usd, "more_usd": more_usd}
     raise OverDayCap(text, meta, [(BUDGET, "is above what is left of the day")])
