@@ -150,7 +150,9 @@ def _tool(name: str, write: bool) -> Tool:
         text = f"{name} changes something, and this server only reads."
         raise CliError(text, USAGE, "READ_ONLY", ("a person starts it with: spot mcp --write",))
     near = get_close_matches(name, tools, n=1)
-    raise CliError(f"There is no tool {name!r}.", USAGE, "TOOL_UNKNOWN", tuple(f"did you mean {one}?" for one in near))
+    raise CliError(
+        f"There is no tool {name!r}.", USAGE, "TOOL_UNKNOWN", tuple(f"did you mean {other}?" for other in near)
+    )
 
 
 def _check(name: str, arguments: Json) -> None:

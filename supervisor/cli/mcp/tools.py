@@ -155,6 +155,9 @@ OF_PLAN = (
 APPROVAL = ("results_sha256", "accept_loss", "verb", "meter_stopped")
 FILTERS = ("status", "label", "group", "owner", "zone", "q", "created_after")
 EVENTS = ("after", "before", "limit", "newest_first", "since")
+PAGE_OF_EVENTS: Json = {
+    "items": "events", "fields": OF_EVENT, "size": "limit", "usual": 30, "most": 100, "next_step": _more_events,
+}  # fmt: skip
 RUN = "/v1/runs/{run_id}"
 
 READ: dict[str, Tool] = {
@@ -187,23 +190,13 @@ READ: dict[str, Tool] = {
         operation=f"GET {RUN}/events",
         text="List what happened to a run, with reasons; oldest first, or newest_first.",
         takes=("run_id!", *EVENTS),
-        items="events",
-        fields=OF_EVENT,
-        size="limit",
-        usual=30,
-        most=100,
-        next_step=_more_events,
+        **PAGE_OF_EVENTS,
     ),
     "list_all_events": Tool(
         operation="GET /v1/events",
         text="List what happened to all runs that the token sees. To follow them, ask again with the last id as after.",
         takes=(*EVENTS, "owner"),
-        items="events",
-        fields=OF_EVENT,
-        size="limit",
-        usual=30,
-        most=100,
-        next_step=_more_events,
+        **PAGE_OF_EVENTS,
     ),
     "read_log": Tool(
         operation=f"GET {RUN}/logs",

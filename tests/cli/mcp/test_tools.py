@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.cli.mcp.serving import offered
 from supervisor.cli.mcp.tools import HEADERS, READ, SCHEMAS, TOOLS, WRITE, Tool
-from tools.mcp_schemas import schemas
+from tools.write_openapi import schemas
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = json.loads((ROOT / "openapi/openapi.json").read_text(encoding="utf-8"))
