@@ -4,10 +4,12 @@ to do."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from supervisor.cli.files.local_inputs import HASH
 from supervisor.cli.finding import Target
 from supervisor.cli.mcp import serving
 from supervisor.cli.mcp.tools import TOOLS
@@ -120,6 +122,25 @@ def test_a_plan_is_no_submit(call, api: FakeApi) -> None:
     api.refuse("POST", "/v1/runs", 409, "PLAN_REQUIRED", "This token starts a run only with a plan.")
     error = call("submit_run", write=True, spec={"command": ["x"]})
     assert (error["code"], "call plan_run" in error["what_to_do"][-1]) == ("PLAN_REQUIRED", True)
+
+
+def test_a_plan_measures_a_folder_of_code_and_sends_none_of_it(call, api: FakeApi, clean: Path) -> None:
+    (clean / "work").mkdir()
+    (clean / "work" / "train.py").write_text("print(1)\n")
+    api.respond("POST", "/v1/runs", {"would": "create", "plan_id": None})
+
+    def unknown(request: Any) -> tuple[int, Any]:
+        return 404, {"title": "Not Found", "detail": "There is no such bundle.", "code": "CODE_NOT_FOUND"}
+
+    ordinary = api.response_to
+    api.response_to = lambda request: unknown(request) if "/v1/code/" in request.path else ordinary(request)
+    call("plan_run", spec={"command": ["python", "train.py"], "code": str(clean / "work")})
+    assert [request.method for request in api.requests] == ["GET", "POST"]
+    plan = api.requests[-1]
+    assert plan.query == {"validate_only": ["true"], "code_follows": ["true"]}
+    assert HASH.match(plan.body["spec"]["code"])
+    error = call("plan_run", spec={"command": ["x"], "code": str(clean / "nowhere")})
+    assert (error["code"], "is not a folder" in error["text"]) == ("CODE_REFUSED", True)
 
 
 def test_a_write_is_refused_without_write(call, api: FakeApi) -> None:
