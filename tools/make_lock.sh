@@ -28,6 +28,6 @@ pin() {
     } > "$lock"
 }
 
-pin requirements-dev.lock "Every package of the environment" --group dev "$@"
+pin requirements-dev.lock "Every package of the environment" --group dev --extra mcp "$@"
 pin deploy/server/requirements.lock "Every package of the server's image" --group image \
     --constraint requirements-dev.lock "$@"

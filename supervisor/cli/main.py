@@ -78,6 +78,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "More": {
         "dev": ("server.dev", "Cause failures on purpose, such as a preemption."),
+        "mcp": ("mcp.serving", "Serve tools for programs by the Model Context Protocol."),
         "docs": ("server.docs", "Print documents that are generated from the code."),
         "completion": ("server.docs", "Print the completion script of a shell."),
     },

@@ -37,6 +37,53 @@ OWN_ENDS = frozenset(
     }
 )  # fmt: skip
 _WORK_DONE = frozenset({Status.FINISHING, Status.AWAITING_TEARDOWN, Status.COMPLETED, Status.PARTIAL})
+# One sentence for each, as on its page in docs/causes.
+CAUSE_MEANINGS: Mapping[Cause, str] = {
+    Cause.PREEMPTED: "The platform took its spot machine back.",
+    Cause.HOST_ERROR: "The computer that carried the machine failed.",
+    Cause.HOST_REBOOTED: "The computer was rebooted under the run.",
+    Cause.EXPIRED: "The machine reached the lifetime that the supervisor gave it.",
+    Cause.TIME_LIMIT: "A time limit of the platform or of the computer ended the command.",
+    Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
+    Cause.SUPERSEDED: "The agent stopped, because the run belongs to another attempt, or to none any more; or a run "
+    "with `on_slow: move` left a throttled GPU.",
+    Cause.RACE_LOST: "Another zone gave its machine first (`race: 2`). Only a request for a machine ends so.",
+    Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
+    Cause.YIELDED: "It gave its machine to a run of a higher priority, after a save.",
+    Cause.NO_CAPACITY: "No machine was available.",
+    Cause.QUOTA: "The quota of the account allows no such machine.",
+    Cause.QUOTA_HOURS: "The hours that the platform lends are used up until the next week of its quota begins.",
+    Cause.LAUNCH_REJECTED: "The platform refused the request for a machine.",
+    Cause.QUEUED: "The capacity is used by other machines of this supervisor.",
+    Cause.GROUP_LIMIT: "Other runs of the group come first.",
+    Cause.MACHINE_LIMIT: "A limit of the settings is reached: other runs have as many machines as it allows.",
+    Cause.DEPENDENCY: "Runs that come before this one are not completed yet.",
+    Cause.DEPENDENCY_FAILED: "A run that comes before this one was not completed.",
+    Cause.ORPHANED: "The machine is gone without a record of why, and its beats have stopped.",
+    Cause.AGENT_LOST: "The machine is up, but its agent stopped responding.",
+    Cause.GPU_FAULT: "A GPU failed: it is lost, or its error is one of the hardware.",
+    Cause.GPU_UNAVAILABLE: "The machine does not have the GPUs that its shape promises.",
+    Cause.BOOT_TIMEOUT: "The machine did not report within the time for its boot.",
+    Cause.STALLED: "The training made no progress any more.",
+    Cause.HOST_OOM: "The kernel killed a process of the run for main memory. GPU memory is another matter.",
+    Cause.DISK_FULL: "A disk ran out of bytes or of inodes.",
+    Cause.KILLED: "A signal from outside ended the command, and the supervisor did not send it.",
+    Cause.UNKNOWN: "The attempt ended, and no rule explains it.",
+    Cause.USER_ERROR: "The command failed by itself: the same code would fail again.",
+    Cause.GPU_OOM: "The command asked for more GPU memory than the card had free.",
+    Cause.IMAGE_ERROR: "The image could not be pulled or started.",
+    Cause.SETUP_FAILED: "The commands of `setup` failed, so the command itself was not started.",
+    Cause.COMMAND_NOT_FOUND: "The command does not exist on the machine, or cannot be run there.",
+    Cause.RESUME_IGNORED: "The command started over beside the checkpoint that was restored for it, and was ended.",
+    Cause.FINISHED: "The command did its work.",
+    Cause.DEADLINE: "The deadline of the run has passed.",
+    Cause.MAX_RUNTIME: "The training time of the run is used up.",
+    Cause.BUDGET: "The budget of the run is spent.",
+    Cause.LIMIT_REACHED: "The run reached its limit of attempts.",
+    Cause.NO_PROGRESS: "Several attempts in a row ended without a newer checkpoint.",
+    Cause.RESULTS_UNVERIFIED: "The command succeeded, but its results could not be verified in the object store.",
+    Cause.STOP_REQUESTED: "A person or a program stopped the run.",
+}
 # Why the same would happen again.
 _AGAIN: Mapping[Cause, str] = {
     Cause.HOST_OOM: "the same configuration would be killed again",

@@ -55,3 +55,10 @@ def test_a_setting_shows_it_without_a_token_and_nothing_else(bed: Bed, value: st
     client = Client(asked(bed, [("docs_public", value)]))
     assert client.get("/openapi.json").status_code == status
     assert client.get("/v1/runs").status_code == 401
+
+
+def test_llms_txt_is_the_committed_page_and_needs_no_token(bed: Bed) -> None:
+    response = Client(asked(bed)).get("/llms.txt", headers={"Authorization": ""})
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert response.content == (COMMITTED.parents[1] / "docs" / "llms.txt").read_bytes()
+    assert Client(asked(bed)).get("/openapi.json", headers={"Authorization": ""}).status_code == 401

@@ -78,6 +78,7 @@ BREAKS = [
     ("scheduler", "wiring/bootstrap.py", "import apscheduler.schedulers.background"),
     ("http", "services/submit.py", "import starlette"),
     ("terminal", "settings/loading.py", "import rich.table"),
+    ("vendors", "cli/server/server.py", "import mcp.server"),
     ("vendors", "providers/local/provider.py", "from google.cloud import compute_v1"),
     ("metrics", "telemetry/metrics.py", "import prometheus_client"),
     ("cycles", "domain/run.py", "import supervisor.domain.status"),

@@ -30,6 +30,9 @@ EXACT = re.compile(r"\d+\.\d+\.\d+")
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+NOT_LOCKED = {("mcp", "image")}  # extra, group: `spot mcp` runs beside its program, not in the server's image
+
+
 def check(root: Path) -> list[str]:
     """Every problem of the locks, and every registry that a file names."""
     pyproject = (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -78,10 +81,11 @@ def _required(pyproject: str, group: str) -> set[str]:
     """Names that a lock must hold: runtime, the group, build backend, and the extras."""
     table = tomllib.loads(pyproject)
     project = table["project"]
+    extras = project["optional-dependencies"]
     requirements = [
         *table["build-system"]["requires"],
         *project["dependencies"],
-        *(requirement for extra in project["optional-dependencies"].values() for requirement in extra),
+        *(requirement for name in extras for requirement in extras[name] if (name, group) not in NOT_LOCKED),
         *table["dependency-groups"][group],
     ]
     return {_canonical(match[0]) for text in requirements if (match := NAME.match(text))}

@@ -1,4 +1,5 @@
-"""The supervisor itself: what it is, whether it is alive and ready, the doctor, the metrics, and the OpenAPI document.
+"""The supervisor itself: what it is, whether it is alive and ready, the doctor, the metrics, and two texts for
+programs: the OpenAPI document and llms.txt.
 
 A client can be generated from the supervisor that it will use. The document is made at the first request (about half a
 second of CPU), and kept compressed: 50 kB instead of 700.
@@ -10,11 +11,13 @@ import gzip
 import hashlib
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
+from supervisor.api.document import build
 from supervisor.api.document.build import document
 from supervisor.api.shapes.parameters import DoctorParameters, ReadyParameters
 from supervisor.api.wire.deps import Services, caller_of, in_slow_thread, limits_of, services_of
@@ -29,6 +32,7 @@ from supervisor.services.reading.about import Meta, meta
 from supervisor.services.reading.health import LoopShown, Ready, loop_json, readiness, readiness_json
 
 routes = Routes("health")
+LLMS = Path(build.__file__).with_name("llms.txt")  # docs/llms.txt is a link to it
 _LOCK = threading.Lock()
 
 
@@ -123,6 +127,14 @@ async def show_document(request: Request) -> Response:
     else:
         content = await in_slow_thread(gzip.decompress, content)
     return Response(content, 200, headers, "application/json")
+
+
+@routes.on("GET /llms.txt", None, {}, hidden=True)
+async def show_commands(request: Request) -> Response:
+    """Show all commands and tools for programs that read texts, as `spot docs llms` does. It holds nothing of this
+    supervisor, so it needs no token."""
+    text = await run_in_threadpool(LLMS.read_bytes)
+    return Response(text, 200, {"Cache-Control": "no-cache"}, "text/plain; charset=utf-8")
 
 
 def _packed(app: FastAPI) -> _Packed:

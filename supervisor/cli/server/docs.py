@@ -20,6 +20,7 @@ from supervisor.domain.gates.checks import LASTING_S, Check, Gate, checks_of
 from supervisor.domain.status import TERMINAL, TRANSITIONS, Status
 from supervisor.wording.figures import age_text
 from supervisor.wording.gates import GATE_NAMES
+from supervisor.wording.why import CAUSE_MEANINGS
 
 _MEANING = {
     Status.PENDING: "accepted; the first machine is being chosen",
@@ -34,54 +35,6 @@ _MEANING = {
     Status.PARTIAL: "done and verified, but a promised result or step is missing",
     Status.FAILED: "ended for good; the cause says why",
     Status.STOPPED: "stopped on request; can be resumed",
-}
-
-
-_CAUSE_MEANING: Mapping[Cause, str] = {
-    Cause.PREEMPTED: "The platform took its spot machine back.",
-    Cause.HOST_ERROR: "The computer that carried the machine failed.",
-    Cause.HOST_REBOOTED: "The computer was rebooted under the run.",
-    Cause.EXPIRED: "The machine reached the lifetime that the supervisor gave it.",
-    Cause.TIME_LIMIT: "A time limit of the platform or of the computer ended the command.",
-    Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
-    Cause.SUPERSEDED: "The agent stopped, because the run belongs to another attempt, or to none any more; or a run "
-    "with `on_slow: move` left a throttled GPU.",
-    Cause.RACE_LOST: "Another zone gave its machine first (`race: 2`). Only a request for a machine ends so.",
-    Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
-    Cause.YIELDED: "It gave its machine to a run of a higher priority, after a save.",
-    Cause.NO_CAPACITY: "No machine was available.",
-    Cause.QUOTA: "The quota of the account allows no such machine.",
-    Cause.QUOTA_HOURS: "The hours that the platform lends are used up until the next week of its quota begins.",
-    Cause.LAUNCH_REJECTED: "The platform refused the request for a machine.",
-    Cause.QUEUED: "The capacity is used by other machines of this supervisor.",
-    Cause.GROUP_LIMIT: "Other runs of the group come first.",
-    Cause.MACHINE_LIMIT: "A limit of the settings is reached: other runs have as many machines as it allows.",
-    Cause.DEPENDENCY: "Runs that come before this one are not completed yet.",
-    Cause.DEPENDENCY_FAILED: "A run that comes before this one was not completed.",
-    Cause.ORPHANED: "The machine is gone without a record of why, and its beats have stopped.",
-    Cause.AGENT_LOST: "The machine is up, but its agent stopped responding.",
-    Cause.GPU_FAULT: "A GPU failed: it is lost, or its error is one of the hardware.",
-    Cause.GPU_UNAVAILABLE: "The machine does not have the GPUs that its shape promises.",
-    Cause.BOOT_TIMEOUT: "The machine did not report within the time for its boot.",
-    Cause.STALLED: "The training made no progress any more.",
-    Cause.HOST_OOM: "The kernel killed a process of the run for main memory. GPU memory is another matter.",
-    Cause.DISK_FULL: "A disk ran out of bytes or of inodes.",
-    Cause.KILLED: "A signal from outside ended the command, and the supervisor did not send it.",
-    Cause.UNKNOWN: "The attempt ended, and no rule explains it.",
-    Cause.USER_ERROR: "The command failed by itself: the same code would fail again.",
-    Cause.GPU_OOM: "The command asked for more GPU memory than the card had free.",
-    Cause.IMAGE_ERROR: "The image could not be pulled or started.",
-    Cause.SETUP_FAILED: "The commands of `setup` failed, so the command itself was not started.",
-    Cause.COMMAND_NOT_FOUND: "The command does not exist on the machine, or cannot be run there.",
-    Cause.RESUME_IGNORED: "The command started over beside the checkpoint that was restored for it, and was ended.",
-    Cause.FINISHED: "The command did its work.",
-    Cause.DEADLINE: "The deadline of the run has passed.",
-    Cause.MAX_RUNTIME: "The training time of the run is used up.",
-    Cause.BUDGET: "The budget of the run is spent.",
-    Cause.LIMIT_REACHED: "The run reached its limit of attempts.",
-    Cause.NO_PROGRESS: "Several attempts in a row ended without a newer checkpoint.",
-    Cause.RESULTS_UNVERIFIED: "The command succeeded, but its results could not be verified in the object store.",
-    Cause.STOP_REQUESTED: "A person or a program stopped the run.",
 }
 _NO_RULE = (
     "No rule of the diagnosis gives this cause: the supervisor knows it from its own actions, from the platform's "
@@ -183,7 +136,7 @@ def _check_row(check: Check) -> tuple[str, ...]:
 def causes_markdown(rules: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     """File name -> text of each page of docs/causes. `rules`: by cause, as the services describe them."""
     pages = {f"{cause}.md": _cause_page(cause, rules.get(cause, ())) for cause in Cause}
-    listed = _table(("cause", "what it means"), ((f"[{cause}]({cause}.md)", _CAUSE_MEANING[cause]) for cause in Cause))
+    listed = _table(("cause", "what it means"), ((f"[{cause}]({cause}.md)", CAUSE_MEANINGS[cause]) for cause in Cause))
     findings = _table(_FINDING_HEAD, map(_finding_row, rules.get("", ())))
     parts = ["# Causes", _INTRO, listed, "## Of an attempt that goes on", _FINDINGS, findings]
     return {**pages, "README.md": "\n\n".join(parts) + "\n"}
@@ -194,7 +147,7 @@ def _cause_page(cause: Cause, rules: Sequence[Mapping[str, Any]]) -> str:
     remedies = dict.fromkeys(text for rule in rules for text in rule["remedies"])
     parts = [
         f"# {cause}",
-        _CAUSE_MEANING[cause],
+        CAUSE_MEANINGS[cause],
         "## What follows",
         _table(_CAUSE_HEAD[1:], costs),
         _COST_WORDS,
@@ -231,8 +184,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def llms_text() -> str:
-    """docs/llms.txt: what a program that reads texts needs to use `spot`, with every command and its line of help."""
+    """llms.txt: what a program that reads texts needs to use `spot`: every command and sub-command with its line of
+    help, and the tools of `spot mcp`."""
     from supervisor.cli.main import SECTIONS, cli
+    from supervisor.cli.mcp.tools import READ, WRITE
 
     lines = [
         "# Spot Supervisor",
@@ -241,13 +196,34 @@ def llms_text() -> str:
         "",
         "Each command has `--help`; most print JSON with `--json` or `-o json`. An error has a stable code, which",
         "docs/errors.md explains. Before a submit, `spot submit --dry-run` shows what it would do and cost, and the",
-        "id of the plan for `--plan`. The HTTP API does the same; it describes itself at /openapi.json.",
+        "id of the plan for `--plan`. The HTTP API does the same; it describes itself at /openapi.json. `spot mcp`",
+        "serves it as tools of the Model Context Protocol, which can change nothing without `--write`.",
     ]
     for title, commands in SECTIONS.items():
-        rows = [f"- `spot {name}`: {text}" for name, (_, text) in commands.items()]
+        rows = [row for name, (_, text) in commands.items() for row in _command_rows(name, text)]
         lines += ["", f"## {title}", "", *rows]
+    lines += ["", "## Tools of `spot mcp`", ""]
+    lines += [f"- `{name}`: {tool.text}" for name, tool in READ.items()]
+    lines += [f"- `{name}`, only with `--write`: {tool.text}" for name, tool in WRITE.items()]
     lines += ["", "## Exit codes", "", str(cli.help).split("Exit codes: ")[1].replace("\n", " ")]
     return "\n".join(" ".join(line.split()) for line in lines) + "\n"
+
+
+def _command_rows(name: str, text: str) -> list[str]:
+    """A command, and each of its sub-commands."""
+    from supervisor.cli.main import cli
+
+    rows = [f"- `spot {name}`: {text}"]
+    with click.Context(cli) as ctx:
+        command = cli.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            subs = {sub: command.get_command(ctx, sub) for sub in command.list_commands(ctx)}
+            rows += [
+                f"- `spot {name} {sub}`: {made.get_short_help_str(limit=200)}"
+                for sub, made in subs.items()
+                if made is not None and not made.hidden
+            ]
+    return rows
 
 
 @click.group()

@@ -1,0 +1,1 @@
+"""`spot mcp`: the supervisor's API as tools of the Model Context Protocol."""
