@@ -10,6 +10,7 @@ from typing import NamedTuple
 DATA = Path(__file__).parent / "data"
 TICK_S = 600.0
 H = 3_600.0
+REQUESTS = 16  # of the H100 data, in each zone and round
 
 # The benchmark: every machine has the prices of one V100 in us-west-2, whatever it is.
 ON_DEMAND_USD, SPOT_USD = 3.06, 0.9731
@@ -32,10 +33,13 @@ class Case(NamedTuple):
 
 
 class Zone(NamedTuple):
+    """`up`: for each tick, whether a machine could be had. `granted`: how many of `REQUESTS` were."""
+
     name: str
     spot_usd: float
     on_demand_usd: float
     up: tuple[bool, ...]
+    granted: tuple[int, ...] = ()
 
     @property
     def region(self) -> str:
@@ -58,8 +62,12 @@ def cases() -> Iterator[Case]:
 def zones() -> tuple[Zone, ...]:
     """The 13 of October 2025."""
     lines = (DATA / "h100-2025.txt").read_text(encoding="utf-8").splitlines()
-    read = (line.split() for line in lines)
-    return tuple(Zone(name, float(spot), float(on_demand), _ticks(rest)) for name, spot, on_demand, *rest in read)
+    return tuple(_zone(*line.split()) for line in lines)
+
+
+def _zone(name: str, spot_usd: str, on_demand_usd: str, counts: str) -> Zone:
+    granted = tuple(int(count, REQUESTS + 1) for count in counts)
+    return Zone(name, float(spot_usd), float(on_demand_usd), tuple(count > 0 for count in granted), granted)
 
 
 def _ticks(lengths: list[str]) -> tuple[bool, ...]:
