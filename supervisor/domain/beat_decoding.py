@@ -61,7 +61,9 @@ def _with_shared_texts(beat: Beat) -> Beat:
 
 def _has_plain_texts(beat: Beat) -> bool:
     """Each text is valid, and there is none that the contract's parser would replace."""
-    if beat.left is not None or beat.stop_generation is not None or beat.exit is not None or beat.pruned is not None:
+    if beat.left is not None or beat.stop_generation is not None or beat.exit is not None:
+        return False
+    if beat.pruned is not None and not _is_plain_pruned(beat.pruned):
         return False
     try:
         attempt, _ = _launch_of(beat.launch_id)
@@ -79,6 +81,15 @@ def _has_plain_texts(beat: Beat) -> bool:
         and _is_plain(beat.recent, heartbeat.MAX_RECENT_BYTES)
         and _is_plain(beat.signs, signs.MAX_BYTES)
         and _is_plain(beat.drill, drill.MAX_BYTES)
+    )
+
+
+def _is_plain_pruned(pruned: heartbeat.Pruned) -> bool:
+    """Every training that has replaced a checkpoint sends it, in each beat."""
+    return (
+        0 <= pruned.count <= MAX_COUNT
+        and len(pruned.last) <= heartbeat.MAX_PRUNED
+        and all(0 <= step <= MAX_COUNT and reason != "" and _is_plain(reason, 40) for step, reason in pruned.last)
     )
 
 

@@ -47,6 +47,11 @@ LONG = (
 EXITS = (None, {}, {"code": 0}, {"code": 1, "ran_s": 2.5, "last_line": "Killed"}, {"code": -1}, [], "0", {"code": 1.0})
 PRUNED = (
     None, {}, {"count": 3}, {"count": 3, "last": [[100, "old"]]}, {"count": -1}, {"last": [[1]]}, {"last": 5}, [], 7,
+    {"count": 10**15 + 1}, {"count": None}, {"count": True}, {"count": 3, "last": None}, {"count": 3, "x": [[]]},
+    *({"count": 3, "last": [[1, why]]} for why in ("", "x" * 40, "x" * 41, "\u00fc", "\x00", "\ud800", None, 7)),
+    *({"count": 3, "last": [[step, "old"]]} for step in (-1, 1.0, True, None, 10**15 + 1, "1")),
+    *({"count": 9, "last": [[step, "old"] for step in range(many)]} for many in (8, 9)),
+    {"count": 3, "last": [[1, "old", 2]]}, {"count": 3, "last": [{"step": 1}]},
 )  # fmt: skip
 GUESSES = (
     None, {}, [], 5, {"step": 3}, {"step": 3, "total": 9, "steps_per_s": 1.5}, {"step": 3, "steps_per_s": 2},

@@ -37,7 +37,8 @@ def test_ordinary_beats_do_not_reach_the_contracts_parser(monkeypatch: pytest.Mo
     def refuse(raw: bytes) -> heartbeat.Beat:
         raise AssertionError(raw)
 
-    beat = heartbeat.Beat(**VALID)
+    pruned = heartbeat.Pruned(9, tuple((step, "x" * 40) for step in range(heartbeat.MAX_PRUNED)))
+    beat = heartbeat.Beat(**VALID, pruned=pruned, checkpoint_step=200, resumed_from=100)
     monkeypatch.setattr(heartbeat, "parse", refuse)
     assert parse_beat(heartbeat.encode(beat)) == beat
 
@@ -52,6 +53,7 @@ BROKEN: dict[str, dict[str, object]] = {
     "texts": {"_has_plain_texts": lambda beat: True},
     "numbers": {"_has_plain_numbers": lambda beat: True},
     "long, special texts": {"_is_plain": lambda text, longest=0: True},
+    "removed checkpoints": {"_is_plain_pruned": lambda pruned: True},
     "ids of runs": {"is_run_id": lambda text: True},
     "the attempt of the launch": {"_launch_of": lambda launch_id: (1, launch_id)},
     "the largest count": {"MAX_COUNT": 10**17},
