@@ -91,6 +91,26 @@ def rule_of(run: Run, offers: Iterable[Offer], world: World, now: float) -> Mark
     return MarketRule(SPOT_ONLY, without_spot, situation.spot_usd_per_h)
 
 
+def rule_while_held(
+    run: Run, offers: Iterable[Offer], world: World, now: float, *, spot: Offer | None, unsaved_s: float
+) -> Choice | None:
+    """What the rule says to a run that trains; None: no rule of costs has placed it. `spot`: a spot machine that it can
+    have now. `unsaved_s`: what it would train again after a change. Back to spot it goes only where the rule, asked
+    again when some requests were refused, would still wait for spot or take it: else it would pay for two starts."""
+    live, situation = run.live_attempt, _situation(run, list(offers), world, now)
+    if live is None or situation is None or goal_of(run.policy) != FOR_COST:
+        return None
+    held = Rung.SPOT if live.placement.spot else Rung.ON_DEMAND
+    situation = replace(situation, held=held, left_s=situation.left_s + unsaved_s, spot_is_up=held is Rung.SPOT)
+    if held is Rung.SPOT or spot is None:
+        return choose(situation, FROZEN)
+    up = replace(situation, spot_is_up=True, spot_usd_per_h=spot.price_usd_per_h)
+    choice = choose(up, FROZEN)
+    later = replace(up, held=None, now=now + FROZEN.refusals_s)
+    keeps = choice.rung is Rung.SPOT and choose(later, FROZEN).rung is Rung.SPOT
+    return choice if keeps else choose(situation, FROZEN)
+
+
 def reason_text(rule: MarketRule | None, *, spot: bool) -> str:
     """Why a run requests on-demand, for the history; "" = it requests spot, or no rule was asked."""
     return "" if rule is None or spot else rule.why

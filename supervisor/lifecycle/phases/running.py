@@ -29,6 +29,7 @@ from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat, with_ignored_resume
+from supervisor.lifecycle.living.changing import changed_rung
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.drilling import follow_drill, with_failed_drill
 from supervisor.lifecycle.living.limits import machines_since, next_limit_at, silent_s, stall_reason
@@ -86,6 +87,9 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
             Cause.SUPERSEDED, why, machines.readings(obs), overlap_s=world.knobs.notice_overlap_s, avoid_zone=True
         )
         return after_events(events, end_attempt(run, end, world, now))
+    changed = changed_rung(run, beat, obs, world, now)
+    if changed is not None:
+        return changed
     run, drilled, orders = follow_drill(run, beat if _is_up(obs, world) else None, now)
     after = replace(run, hold="") if run.hold and isinstance(obs.machine, Seen) else run
     return after_events((*events, *drilled), Decision(after, actions=orders, check_after=next_limit_at(run, now)))
