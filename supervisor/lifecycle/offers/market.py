@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from supervisor.domain.machines import Offer
+from supervisor.domain.machines import Offer, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, FOR_SPOT, Policy
 from supervisor.domain.run import Run
@@ -136,8 +136,18 @@ def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situa
         spot_is_up=False,
         spot_usd_per_h=_least(offers, spot=True),
         on_demand_usd_per_h=_least(offers, spot=False),
-        spot_life_s=life_s(run.training_s, run.counters.preemptions),
+        spot_life_s=_spot_life_s(run, offers, world),
     )
+
+
+def _spot_life_s(run: Run, offers: Iterable[Offer], world: World) -> float:
+    """How long spot machines live in the zones that it may use: all that runs of the cell had there, as far as they are
+    remembered. Where none is, its own attempts say it."""
+    known = [world.outlooks.get(offer_key(offer.placement)) for offer in offers if offer.placement.spot]
+    seen = [outlook for outlook in known if outlook is not None and outlook.lives]
+    if not seen:
+        return life_s(run.training_s, run.counters.preemptions)
+    return life_s(sum(outlook.held_s for outlook in seen), sum(outlook.lost for outlook in seen))
 
 
 def worst_changeover_s(run: Run, providers: Iterable[str]) -> float:

@@ -67,8 +67,8 @@ FROZEN = Numbers(
     same_price=0.5,
     # Below a half the guess is probably wrong.
     least_chance=0.5,
-    # A refused request takes 15 s (13 zones of H100, October 2025): all of 13 zones one after the other, and three ticks.
+    # A refused request takes 15 s (H100, October 2025): 13 zones one after the other, and three ticks.
     refusals_s=300.0,
-    # P(up in 10 min | down) is 0.13 there, so a zone that was down is up after two hours with 0.81.
+    # P(up in 10 min | down) is 0.13 there, so a zone that was down has come back within two hours with 0.81.
     change_pause_s=7_200.0,
 )
