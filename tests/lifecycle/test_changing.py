@@ -20,9 +20,9 @@ from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.living import changing
 from supervisor.lifecycle.offers.ladder import ladder, market_rule
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S
+from supervisor.lifecycle.phases import changing
 from supervisor.lifecycle.phases.short_way import trains_on
 from supervisor.lifecycle.rungs.numbers import FROZEN
 from tests.lifecycle.sample_runs import NOW, WORLD, H, attempt, beat_of, machine_of, pulse, run_in

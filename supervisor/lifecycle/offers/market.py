@@ -143,8 +143,8 @@ def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situa
 def _spot_life_s(run: Run, offers: Iterable[Offer], world: World) -> float:
     """How long spot machines live in the zones that it may use: all that runs of the cell had there, as far as they are
     remembered. Where none is, its own attempts say it."""
-    known = [world.outlooks.get(offer_key(offer.placement)) for offer in offers if offer.placement.spot]
-    seen = [outlook for outlook in known if outlook is not None and outlook.lives]
+    nearby = [world.outlooks.get(offer_key(offer.placement)) for offer in offers if offer.placement.spot]
+    seen = [outlook for outlook in nearby if outlook is not None and outlook.lives]
     if not seen:
         return life_s(run.training_s, run.counters.preemptions)
     return life_s(sum(outlook.held_s for outlook in seen), sum(outlook.lost for outlook in seen))

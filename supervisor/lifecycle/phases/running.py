@@ -29,13 +29,13 @@ from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_alerts, with_beat, with_ignored_resume
-from supervisor.lifecycle.living.changing import changed_rung
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.drilling import follow_drill, with_failed_drill
 from supervisor.lifecycle.living.limits import machines_since, next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
 from supervisor.lifecycle.offers.making_room import may_yield
+from supervisor.lifecycle.phases.changing import changed_rung
 from supervisor.lifecycle.phases.stopping import agent_left, begin_stopping, stop_for_limit, stop_for_metric
 from supervisor.wording.forecast import leaving_s
 

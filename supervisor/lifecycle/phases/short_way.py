@@ -18,11 +18,11 @@ from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.machines import STOPPING_STATES
 from supervisor.lifecycle.events.warnings import with_warnings
 from supervisor.lifecycle.living.beats import restart, with_beat
-from supervisor.lifecycle.living.changing import may_change
 from supervisor.lifecycle.living.drilling import is_drilling, is_due
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.moving import may_move
 from supervisor.lifecycle.offers.choosing import lacks
+from supervisor.lifecycle.phases.changing import may_change
 
 
 def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision | None:
