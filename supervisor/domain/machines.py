@@ -86,6 +86,7 @@ class Outlook:
     up_at: float = 0.0  # when one of our machines last worked there; 0 = never
     lives: int = 0  # machines that we had there
     lost: int = 0  # machines of these that the platform took
+    held_s: float = 0.0  # how long these worked, together
 
 
 class How(StrEnum):

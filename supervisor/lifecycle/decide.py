@@ -106,7 +106,7 @@ def _evidence_due(before: Run, after: Run) -> list[str]:
 def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.terminal:
         return _settle(run, obs, now)
-    pointed = with_pointer(run, obs)
+    pointed = with_pointer(run, obs, now)
     retired = retire(pointed, obs, now) if pointed.retiring else None
     if retired is not None:
         obs = _without_gone(obs, pointed, retired.run)

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 ROUNDS = 8  # decisions with `again` in one tick
 READS = 3  # rounds of reading more for one decision
 PAGE = 500
+OWNERS_KEPT = 10_000  # whose last requests are remembered; one that is forgotten has used nothing for the longest time
 
 
 @dataclass
@@ -197,6 +198,8 @@ class Tick:
         self.runs[run.key] = run
         if run.try_ is not None and run.try_.requested_at > self._used_at.get(run.owner, 0.0):
             self._used_at[run.owner] = run.try_.requested_at
+            if len(self._used_at) > OWNERS_KEPT:
+                del self._used_at[min(self._used_at, key=self._used_at.__getitem__)]
         if self.worldview.meters and is_on(run, self.worldview.meters):
             self._metered.add(run.key)
         else:

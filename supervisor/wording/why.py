@@ -46,7 +46,7 @@ CAUSE_MEANINGS: Mapping[Cause, str] = {
     Cause.TIME_LIMIT: "A time limit of the platform or of the computer ended the command.",
     Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
     Cause.SUPERSEDED: "The agent stopped, because the run belongs to another attempt, or to none any more; or a run "
-    "with `on_slow: move` left a throttled GPU.",
+    "left a throttled GPU (`on_slow: move`), or changed between spot and on-demand for its deadline.",
     Cause.RACE_LOST: "Another zone gave its machine first (`race: 2`). Only a request for a machine ends so.",
     Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
     Cause.YIELDED: "It gave its machine to a run of a higher priority, after a save.",

@@ -44,6 +44,7 @@ REASONS = {
     "reconciler/acting/launches.py UNSENT_KEPT": "calls that were not sent yet: beyond it one counts as repeated",
     "reconciler/acting/sweeping.py RECORDED_KEPT": "warnings about foreign machines: beyond it one is repeated",
     "reconciler/observing/beats.py REJECTIONS_KEPT": "warnings about ignored beats: beyond it one is repeated",
+    "reconciler/tick.py OWNERS_KEPT": "owners, not runs",
     "services/access/claims.py SEEN_KEPT": "when sessions were last at the door: beyond it the claim's time counts",
     "services/access/identity.py MOST_KEPT": "callers, not runs",
     "services/reading/series.py POINTS_MAX": "points in one response",

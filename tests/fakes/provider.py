@@ -113,6 +113,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self._clock = clock
         self._lock = threading.RLock()
         self._machines: dict[str, FakeMachine] = {}
+        self.without_spot: set[str] = set()  # zones that have on-demand machines alone
         self._stockouts: dict[str, float | None] = {}
         self._next_launches: list[tuple[Exception, bool]] = []
         self._refused: dict[str, LaunchFailed] = {}  # request id -> how the create call ended
@@ -313,6 +314,8 @@ class FakeProvider(Misfortunes, KeptSecrets):
         most = self.quota_of.get(zone)
         if most is not None and self._living()[zone] >= most:
             raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} allows {most}", self.quota_scope)
+        if placement.spot and zone in self.without_spot:
+            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no spot {placement.shape} in {zone}")
         if zone in self._stockouts:
             until = self._stockouts[zone]
             if until is None or self._clock.now() < until:

@@ -71,19 +71,19 @@ def test_the_newest_pointer_counts(recorded: int | None, read: object, expected:
     run = run_in(
         Status.WAITING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.4.1"), files=Files(checkpoint_step=recorded)
     )
-    after = with_pointer(run, Observation(baton=read))  # type: ignore[arg-type]
+    after = with_pointer(run, Observation(baton=read), NOW)  # type: ignore[arg-type]
     assert after.files.checkpoint_step == expected
-    assert with_pointer(after, Observation(baton=read)) is after  # type: ignore[arg-type]
+    assert with_pointer(after, Observation(baton=read), NOW) is after  # type: ignore[arg-type]
 
 
 def test_a_run_that_starts_over_does_not_use_old_checkpoints() -> None:
     run = run_in(Status.PENDING, generation=2, rerun=True)
-    assert with_pointer(run, Observation(baton=baton())) is run
+    assert with_pointer(run, Observation(baton=baton()), NOW) is run
 
 
 def test_what_another_attempt_saved_is_not_this_ones() -> None:
     run = run_in(Status.RECOVERING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.5.1", step_kept=9))
-    after = with_pointer(run, Observation(baton=baton(15)))
+    after = with_pointer(run, Observation(baton=baton(15)), NOW)
     assert after.attempt == run.attempt
     assert after.files.checkpoint_step == 15
 
@@ -95,9 +95,9 @@ def test_a_checkpoint_ahead_of_the_last_beat_shows_the_last_step() -> None:
     assert at_its_end is not None
     assert (at_its_end.step_last, at_its_end.step_kept) == (18, 18)
     later = run_in(Status.RECOVERING, attempt=replace(at_its_end, step_last=16, step_kept=12), try_=TRY)
-    last = with_pointer(later, Observation(baton=baton(18))).attempt
+    last = with_pointer(later, Observation(baton=baton(18)), NOW).attempt
     assert last is not None
     assert (last.step_last, last.step_kept) == (18, 18)
-    untold = with_pointer(replace(later, attempt=replace(at_its_end, step_last=None, step_kept=None)), over)
+    untold = with_pointer(replace(later, attempt=replace(at_its_end, step_last=None, step_kept=None)), over, NOW)
     assert untold.attempt is not None
     assert untold.attempt.step_last is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from supervisor.domain.attempt import Chain
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
+from supervisor.domain.machines import Offer, Outlook, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import BEATS, Absent, Observation, World, sources_of
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Files, Run
@@ -151,3 +151,19 @@ def test_runs_with_a_deadline_do_not_share_their_answer() -> None:
     hurried = replace(run(slack_h=0.8), key=run().key + 1)
     assert isinstance(choose(run(), shared, NOW), NoOffer)
     assert not isinstance(choose(hurried, shared, NOW), NoOffer)
+
+
+def test_the_life_of_spot_machines_is_that_of_all_machines_in_its_zones() -> None:
+    """Broken variant: the run's own attempts alone. Machines that live for ten minutes need slack for their restarts,
+    also before this run has lost one."""
+    short, long = (
+        Outlook(600.0, 2e-4, lives=30, lost=29, held_s=30 * 600.0),
+        Outlook(7200.0, 2e-4, lives=30, held_s=30 * 7200.0),
+    )
+    known = [{offer_key(SPOT.placement): outlook} for outlook in (short, long)]
+    assert markets(run(slack_h=1.5), world()) == [True]
+    assert markets(run(slack_h=1.5), world(outlooks=known[0])) == [True, False]
+    assert markets(run(slack_h=1.0), world()) == [True, False]
+    assert markets(run(slack_h=1.0), world(outlooks=known[1])) == [True]
+    elsewhere = {offer_key(replace(SPOT.placement, zone="us-z")): short}
+    assert markets(run(slack_h=1.5), world(outlooks=elsewhere)) == [True], "a zone that it may not use"

@@ -84,7 +84,7 @@ def test_a_rule_that_misses_deadlines_fails_the_command(
     few = [Case("a machine", 52, 0.1, (False,) * 312)]
     monkeypatch.setattr(traces, "cases", lambda: few)
     monkeypatch.setattr(report, "_h100", lambda: ({1.5: 500.0, 1.2: 700.0}, 0))
-    monkeypatch.setattr(report, "production", lambda *_: lambda _state: Rung.WAIT)
+    monkeypatch.setattr(report, "production", lambda *_, **__: lambda _state: Rung.WAIT)
     assert report.main([]) == 1
     *_, verdict, last = capsys.readouterr().out.splitlines()
     assert verdict == "MISSED: 1 deadlines were missed"

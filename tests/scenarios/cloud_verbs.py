@@ -43,11 +43,16 @@ def _zones(stage: Stage, line: Line) -> list[str]:
 
 
 def _stockout(stage: Stage, line: Line) -> None:
+    """cloud stockout [ZONE ...] [market=spot]: no machine there, or no spot machine, until there is capacity again"""
+    if line.values().get("market") == "spot":
+        stage.provider.without_spot.update(_zones(stage, line))
+        return
     stage.provider.stockout(_zones(stage, line), None)
 
 
 def _capacity(stage: Stage, line: Line) -> None:
     stage.provider.stockout(_zones(stage, line), 0.0)
+    stage.provider.without_spot.difference_update(_zones(stage, line))
     stage.provider.quota.clear()
     stage.provider.quota_of.clear()
 

@@ -29,6 +29,7 @@ Cell = tuple[str, int, float]
 def main(arguments: list[str]) -> int:
     cases = list(traces.cases())
     rules = {"on-demand": on_demand, "greedy": greedy, "Uniform Progress": uniform_progress, "the rule": production()}
+    rules["with own lives"] = production(alone=True)
     outcomes = {name: _replayed(cases, rule) for name, rule in rules.items()}
     for name, results in outcomes.items():
         published = f", published {PUBLISHED_USD[name]:.2f}" if name in PUBLISHED_USD else ""

@@ -23,7 +23,7 @@ DONE_S = 1e-3
 class State:
     """What a rule may see at the beginning of a tick. `held`: None also where it was just lost. `starts_s`: what the
     machine that is held still needs before it trains. `seen_s`, `losses`: for how long spot was seen up here, and how
-    often that ended."""
+    often that ended. `own_s`, `own_losses`: the same of this run's own spot machines."""
 
     case_deadline_s: float
     changeover_s: float
@@ -34,6 +34,8 @@ class State:
     is_up: bool = False
     seen_s: float = 0.0
     losses: int = 0
+    own_s: float = 0.0
+    own_losses: int = 0
 
     @property
     def remains_s(self) -> float:
@@ -70,6 +72,7 @@ def replay(up: tuple[bool, ...], changeover_s: float, rule: Rule) -> Outcome:
             if state.left_s <= DONE_S:
                 return Outcome(usd, missed=False)
         state.held = held
+        state.own_s += TICK_S if held is Rung.SPOT else 0.0
         state.now += TICK_S
     return Outcome(usd, missed=True)
 
@@ -82,12 +85,15 @@ def _see(state: State, is_up: bool) -> None:
     state.is_up = is_up
     if state.held is Rung.SPOT and not is_up:
         state.held = None
+        state.own_losses += 1
 
 
-def production(numbers: Numbers = FROZEN) -> Rule:
-    """The function that places real runs."""
+def production(numbers: Numbers = FROZEN, *, alone: bool = False) -> Rule:
+    """The function that places real runs. They know the lives of all machines of their zones. `alone`: only their
+    own."""
 
     def rule(state: State) -> Rung:
+        seen = (state.own_s, state.own_losses) if alone else (state.seen_s, state.losses)
         situation = Situation(
             now=state.now,
             left_s=state.left_s,
@@ -98,7 +104,7 @@ def production(numbers: Numbers = FROZEN) -> Rule:
             spot_is_up=state.is_up,
             spot_usd_per_h=SPOT_USD,
             on_demand_usd_per_h=ON_DEMAND_USD,
-            spot_life_s=life_s(state.seen_s, state.losses, numbers),
+            spot_life_s=life_s(*seen, numbers),
         )
         return choose(situation, numbers).rung
 

@@ -29,7 +29,7 @@ from supervisor.wording.figures import count_text, plural
 REMOVALS_PAUSE_S = 600.0
 
 
-def with_pointer(run: Run, obs: Observation) -> Run:
+def with_pointer(run: Run, obs: Observation, now: float) -> Run:
     """The run with the newest checkpoint that the baton names; the same object when that is not news."""
     baton = obs.baton.value if isinstance(obs.baton, Seen) else None
     if baton is None or baton.checkpoint is None:
@@ -38,7 +38,7 @@ def with_pointer(run: Run, obs: Observation) -> Run:
         return run  # it starts over: that checkpoint belongs to an earlier generation
     step, attempt = baton.checkpoint.step, run.attempt
     if attempt is not None and baton.holder is not None and baton.holder.launch_id == attempt.launch_id:
-        run = _with_step_kept(run, attempt, step)
+        run = _with_step_kept(run, attempt, step, now)
     if not _is_newer(step, run.files.checkpoint_step) and run.files.checkpoint_bytes is not None:
         return run
     size = sum(entry.size for entry in baton.checkpoint.files)
@@ -46,14 +46,16 @@ def with_pointer(run: Run, obs: Observation) -> Run:
     return replace(run, files=replace(run.files, checkpoint_step=newest, checkpoint_bytes=size))
 
 
-def _with_step_kept(run: Run, attempt: Attempt, step: int) -> Run:
+def _with_step_kept(run: Run, attempt: Attempt, step: int, now: float) -> Run:
     """The run after `attempt`, its own, saved the checkpoint of this step."""
     pulse = run.pulse
     if attempt.ended_at is not None and _is_newer(step, attempt.step_kept):
         return replace(run, attempt=replace(attempt, step_kept=step, step_last=reached(attempt.step_last, step)))
     if attempt.ended_at is not None or pulse is None or pulse.launch_id != attempt.launch_id:
         return run
-    return replace(run, pulse=replace(pulse, checkpoint_step=step)) if _is_newer(step, pulse.checkpoint_step) else run
+    if not _is_newer(step, pulse.checkpoint_step):
+        return run
+    return replace(run, pulse=replace(pulse, checkpoint_step=step, checkpoint_at=now))
 
 
 def _is_newer(step: int, before: int | None) -> bool:

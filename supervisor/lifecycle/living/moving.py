@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from supervisor.contract.heartbeat import TRAINING, Beat
 from supervisor.contract.signs import THROTTLED
-from supervisor.domain.attempt import Attempt, Moving, Pulse, training_s
+from supervisor.domain.attempt import Attempt, Pulse, training_s
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
@@ -103,7 +103,7 @@ def _planned(run: Run, pulse: Pulse, move: _Sum, world: World, now: float) -> Mo
     if after_step is None or no_place:  # without a place, the checkpoint after the next one may find one
         text = f"{move.what}. The run moves at its next checkpoint: {move.text}."
         return _said(replace(run, moving=replace(run.moving, after_step=newest)), PLANNED, text, move)
-    moved = replace(run, moving=Moving(moved_at=now, pace=pulse.steps_per_s))
+    moved = replace(run, moving=replace(run.moving, after_step=None, moved_at=now, pace=pulse.steps_per_s))
     pace = f"its GPU was throttled to {100 * move.share:.0f} % of the usual pace"
     saves, takes = age_text(move.saves_s), age_text(move.takes_s)
     return Move(moved, (), f"{MOVED}{count_text(newest)}: {pace}; that saves {saves} and takes {takes}")

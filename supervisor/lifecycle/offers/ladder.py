@@ -16,8 +16,9 @@ from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, Policy
 from supervisor.domain.run import Run
-from supervisor.lifecycle.offers.market import MarketRule, goal_of, rule_of
+from supervisor.lifecycle.offers.market import MarketRule, goal_of, rule_of, rule_while_held
 from supervisor.lifecycle.offers.paying import Ruling, ruling
+from supervisor.lifecycle.rungs.rule import Choice
 
 NEXT_SHAPE, ON_DEMAND, NEXT_PROVIDER = "next_shape", "on_demand", "next_provider"
 PREEMPTIONS_KEPT = 32
@@ -37,8 +38,18 @@ def market_rule(run: Run, world: World, now: float) -> MarketRule | None:
     """None: no rule of costs holds on-demand machines back, or the policy itself asks for on-demand first."""
     if _markets_of(run, now)[0] is False:
         return None
-    offers = [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, (True, False), now)]
-    return rule_of(run, offers, world, now)
+    return rule_of(run, _both_markets(run, world, now), world, now)
+
+
+def rule_in_place(run: Run, world: World, now: float, *, spot: Offer | None, unsaved_s: float) -> Choice | None:
+    """What the rule says to a run that trains, see `rule_while_held`."""
+    if _markets_of(run, now)[0] is False:
+        return None
+    return rule_while_held(run, _both_markets(run, world, now), world, now, spot=spot, unsaved_s=unsaved_s)
+
+
+def _both_markets(run: Run, world: World, now: float) -> list[Offer]:
+    return [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, (True, False), now)]
 
 
 def _providers_now(run: Run, world: World, now: float) -> tuple[str, ...]:

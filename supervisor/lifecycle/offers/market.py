@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from supervisor.domain.machines import Offer
+from supervisor.domain.machines import Offer, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, FOR_SPOT, Policy
 from supervisor.domain.run import Run
@@ -91,6 +91,26 @@ def rule_of(run: Run, offers: Iterable[Offer], world: World, now: float) -> Mark
     return MarketRule(SPOT_ONLY, without_spot, situation.spot_usd_per_h)
 
 
+def rule_while_held(
+    run: Run, offers: Iterable[Offer], world: World, now: float, *, spot: Offer | None, unsaved_s: float
+) -> Choice | None:
+    """What the rule says to a run that trains; None: no rule of costs has placed it. `spot`: a spot machine that it can
+    have now. `unsaved_s`: what it would train again after a change. Back to spot it goes only where the rule, asked
+    again when some requests were refused, would still wait for spot or take it: else it would pay for two starts."""
+    live, situation = run.live_attempt, _situation(run, list(offers), world, now)
+    if live is None or situation is None or goal_of(run.policy) != FOR_COST:
+        return None
+    held = Rung.SPOT if live.placement.spot else Rung.ON_DEMAND
+    situation = replace(situation, held=held, left_s=situation.left_s + unsaved_s, spot_is_up=held is Rung.SPOT)
+    if held is Rung.SPOT or spot is None:
+        return choose(situation, FROZEN)
+    up = replace(situation, spot_is_up=True, spot_usd_per_h=spot.price_usd_per_h)
+    choice = choose(up, FROZEN)
+    later = replace(up, held=None, now=now + FROZEN.refusals_s)
+    keeps = choice.rung is Rung.SPOT and choose(later, FROZEN).rung is Rung.SPOT
+    return choice if keeps else choose(situation, FROZEN)
+
+
 def reason_text(rule: MarketRule | None, *, spot: bool) -> str:
     """Why a run requests on-demand, for the history; "" = it requests spot, or no rule was asked."""
     return "" if rule is None or spot else rule.why
@@ -116,8 +136,18 @@ def _situation(run: Run, offers: list[Offer], world: World, now: float) -> Situa
         spot_is_up=False,
         spot_usd_per_h=_least(offers, spot=True),
         on_demand_usd_per_h=_least(offers, spot=False),
-        spot_life_s=life_s(run.training_s, run.counters.preemptions),
+        spot_life_s=_spot_life_s(run, offers, world),
     )
+
+
+def _spot_life_s(run: Run, offers: Iterable[Offer], world: World) -> float:
+    """How long spot machines live in the zones that it may use: all that runs of the cell had there, as far as they are
+    remembered. Where none is, its own attempts say it."""
+    nearby = [world.outlooks.get(offer_key(offer.placement)) for offer in offers if offer.placement.spot]
+    seen = [outlook for outlook in nearby if outlook is not None and outlook.lives]
+    if not seen:
+        return life_s(run.training_s, run.counters.preemptions)
+    return life_s(sum(outlook.held_s for outlook in seen), sum(outlook.lost for outlook in seen))
 
 
 def worst_changeover_s(run: Run, providers: Iterable[str]) -> float:

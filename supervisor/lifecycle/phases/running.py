@@ -35,6 +35,7 @@ from supervisor.lifecycle.living.limits import machines_since, next_limit_at, si
 from supervisor.lifecycle.living.moving import follow_slow
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
 from supervisor.lifecycle.offers.making_room import may_yield
+from supervisor.lifecycle.phases.changing import changed_rung
 from supervisor.lifecycle.phases.stopping import agent_left, begin_stopping, stop_for_limit, stop_for_metric
 from supervisor.wording.forecast import leaving_s
 
@@ -86,6 +87,9 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
             Cause.SUPERSEDED, why, machines.readings(obs), overlap_s=world.knobs.notice_overlap_s, avoid_zone=True
         )
         return after_events(events, end_attempt(run, end, world, now))
+    changed = changed_rung(run, beat, obs, world, now)
+    if changed is not None:
+        return changed
     run, drilled, orders = follow_drill(run, beat if _is_up(obs, world) else None, now)
     after = replace(run, hold="") if run.hold and isinstance(obs.machine, Seen) else run
     return after_events((*events, *drilled), Decision(after, actions=orders, check_after=next_limit_at(run, now)))

@@ -22,6 +22,7 @@ from supervisor.lifecycle.living.drilling import is_drilling, is_due
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.moving import may_move
 from supervisor.lifecycle.offers.choosing import lacks
+from supervisor.lifecycle.phases.changing import may_change
 
 
 def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision | None:
@@ -46,6 +47,8 @@ def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision 
         return None
     after = with_beat(run, obs, world, now)
     if after.pulse is None or not _is_in_time(after, after.pulse, world, now) or is_due(after, now):
+        return None
+    if may_change(after, now):
         return None
     limits, before = run.policy.limits, run.pulse
     check_after = next_limit_at(after, now) if _has_limits(limits) else None

@@ -32,7 +32,12 @@ class Numbers:
 
     `spot_life_s`: how long a spot machine lives, before anything was measured; it counts as one loss.
 
-    `same_price`: a zone that costs up to this share more than the cheapest is taken at once."""
+    `same_price`: a zone that costs up to this share more than the cheapest is taken at once.
+
+    The last three are about a run that trains on on-demand, which cannot know whether spot is up before it asks.
+    `least_chance`: it leaves its machine only where a spot machine can be had with this chance, by what own requests
+    have shown. `refusals_s`: so long it may look for spot in vain, and the deadline must still allow the rest.
+    `change_pause_s`: between two changes back to spot."""
 
     reserve_s: float
     idle_share: float
@@ -40,6 +45,9 @@ class Numbers:
     slack_price: float
     spot_life_s: float
     same_price: float
+    least_chance: float
+    refusals_s: float
+    change_pause_s: float
 
 
 FROZEN = Numbers(
@@ -57,4 +65,10 @@ FROZEN = Numbers(
     spot_life_s=3_600.0,
     # Zones differ by up to a third without a reason to wait for hours; four times the price is one.
     same_price=0.5,
+    # Below a half the guess is probably wrong.
+    least_chance=0.5,
+    # A refused request takes 15 s (H100, October 2025): 13 zones one after the other, and three ticks.
+    refusals_s=300.0,
+    # P(up in 10 min | down) is 0.13 there, so a zone that was down has come back within two hours with 0.81.
+    change_pause_s=7_200.0,
 )

@@ -199,4 +199,5 @@ def _outlook(key: OfferKey, own: Sequence[Call], waits: _Waits, now: float) -> O
         up_at=max(seen, default=0.0),
         lives=len(lives),
         lost=sum(life.lost for life in lives),
+        held_s=sum(life.age_s for life in lives),
     )
