@@ -16,13 +16,13 @@ platform's minimum is there too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from supervisor.domain.attempt import Attempt, Pulse, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.policies import STALLING_POLLS
-from supervisor.domain.run import Run
+from supervisor.domain.run import Money, Run, attempt_cost_usd, on_demand_usd
 from supervisor.domain.status import PLACING, TERMINAL, Status
 
 
@@ -382,3 +382,13 @@ def beside_of(run: Run, now: float) -> Beside:
 def ledger_of(run: Run, attempts: Iterable[Attempt], now: float) -> Ledger:
     """Of one run, with all its generations. Its `billed_usd` is `run_cost_usd` of the same moment."""
     return sums_of(entries_of(run, attempts, now), beside_of(run, now))
+
+
+def with_bill_of(money: Money, attempt: Attempt, now: float) -> Money:
+    """The bill of an attempt that ended, or of a machine that lost a race, until now."""
+    return replace(
+        money,
+        cost_usd=money.cost_usd + (attempt_cost_usd(attempt, now) or 0.0),
+        on_demand_usd=money.on_demand_usd + on_demand_usd(attempt, now),
+        all_known=money.all_known and attempt.price_usd_per_h is not None,
+    )

@@ -144,7 +144,7 @@ class Policy:
     on_slow: str = "off"  # off | move: at its next checkpoint, where a throttled GPU makes that pay
     keep: KeepRule = KeepRule()
     drill: DrillPolicy = DrillPolicy()
-    race: int = 1  # 2: two zones are requested at once where capacity is scarce (lifecycle/phases/racing)
+    race: int = 1  # 2: two zones are requested at once (lifecycle/phases/racing)
 
 
 @dataclass(frozen=True, slots=True)

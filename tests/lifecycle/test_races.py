@@ -11,8 +11,8 @@ from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import Attempt, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.ledger import Use
-from supervisor.domain.machines import Machine, MachineState, Offer, ZoneRecord, offer_key
-from supervisor.domain.observation import BEATS, MACHINES, Absent, Observation, Part, Seen, Unknown, World
+from supervisor.domain.machines import Machine, MachineState, Offer, Outlook, ZoneRecord, offer_key
+from supervisor.domain.observation import BEATS, MACHINES, Absent, CreateFailed, Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import KeepRule, Knobs, Policy
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
@@ -36,13 +36,17 @@ WORLD = World(
 READ = Observation(stop=Absent(), baton=Absent(), beat=Absent())
 
 
+# Machines live for ten minutes and worked a moment ago: both zones would grant, and the loser costs a tenth of a life.
+SHORT_LIVES = {key: Outlook(600.0, 0.001, up_at=NOW - 0.5) for key in SCARCE}
+
+
 def calls(run: Run, world: World = WORLD) -> list[str]:
     """The zones of the create calls that the first decision makes."""
     decision = decide(run, READ, world, NOW)
     return [action.try_.placement.zone for action in decision.actions if isinstance(action, Launch)]
 
 
-def test_where_capacity_is_scarce_two_zones_are_asked() -> None:
+def test_two_zones_are_asked() -> None:
     out = decide(run_in(Status.PENDING, policy=POLICY), READ, WORLD, NOW).run
     assert out.open_try is not None
     assert out.open_rival is not None
@@ -59,8 +63,11 @@ def test_where_capacity_is_scarce_two_zones_are_asked() -> None:
         (replace(POLICY, keep=KeepRule(True)), WORLD),
         (replace(POLICY, spot=False), replace(WORLD, zones={})),
         (POLICY, replace(WORLD, races=frozenset())),
-        (POLICY, replace(WORLD, zones={})),
-        (POLICY, replace(WORLD, zones=SCARCE | {offer_key(place(ZONES[0])): replace(NONE_LEFT, cause="quota")})),
+        (POLICY, replace(WORLD, outlooks=SHORT_LIVES)),
+        (
+            POLICY,
+            replace(WORLD, offers={"gce": (OFFERS[0], *(replace(each, price_usd_per_h=0.7) for each in OFFERS[1:]))}),
+        ),
         (POLICY, replace(WORLD, unread=frozenset(ZONES[1:]))),
         (replace(POLICY, zones=ZONES[:1]), WORLD),
         (replace(POLICY, providers=("gce", "lent")), replace(WORLD, sources={"gce": MACHINES, "lent": "lent"})),
@@ -70,10 +77,38 @@ def test_else_one_zone_is_asked(policy: Policy, world: World) -> None:
     assert calls(run_in(Status.PENDING, policy=policy), world) == [ZONES[0]]
 
 
-def test_a_zone_that_cools_down_is_not_asked() -> None:
-    cooling = replace(NONE_LEFT, cool_until=NOW + 100)
-    zones = SCARCE | {offer_key(place(zone)): cooling for zone in ZONES[1:]}
-    assert calls(run_in(Status.PENDING, policy=POLICY), replace(WORLD, zones=zones)) == [ZONES[0]]
+@pytest.mark.parametrize(
+    ("record", "asked"),
+    [
+        (replace(NONE_LEFT, stocked_out_at=NOW - 181), True),
+        (replace(NONE_LEFT, stocked_out_at=NOW - 179), False),
+        (replace(NONE_LEFT, stocked_out_at=NOW - 900, lost_at=(NOW - 60,)), False),
+        (replace(NONE_LEFT, cause="quota", stocked_out_at=NOW - 900), False),
+    ],
+)
+def test_a_zone_that_cools_down_is_asked_as_the_second_unless_it_was_down_just_now(
+    record: ZoneRecord, asked: bool
+) -> None:
+    zones = SCARCE | {offer_key(place(zone)): replace(record, cool_until=NOW + 100) for zone in ZONES[1:]}
+    assert calls(run_in(Status.PENDING, policy=POLICY), replace(WORLD, zones=zones)) == list(ZONES[: 1 + asked])
+
+
+def test_the_refusal_of_the_second_shows_that_its_zone_is_down_and_cools_nothing() -> None:
+    """Also after the first one has refused. The second one's quota may be what the first one took."""
+    raced = decide(run_in(Status.PENDING, policy=POLICY), READ, WORLD, NOW).run
+    first, second = raced.open_try, raced.open_rival
+    assert first is not None
+    assert second is not None
+    refusals = {call: Seen(CreateFailed(call.launch_id, Cause.NO_CAPACITY, "none")) for call in (first, second)}
+    key = offer_key(second.placement)
+    of_second = decide(raced, replace(READ, rival_create=refusals[second]), WORLD, NOW + 5).lessons
+    assert of_second == ((key, replace(NONE_LEFT, stocked_out_at=NOW + 5)),)
+    of_first = decide(raced, replace(READ, create=refusals[first]), WORLD, NOW + 5)
+    assert [record is not None and record.cool_until > NOW + 100 for _, record in of_first.lessons] == [True]
+    both = decide(of_first.run, replace(READ, create=refusals[second]), WORLD, NOW + 5)
+    assert both.lessons == of_second
+    full = Seen(CreateFailed(second.launch_id, Cause.QUOTA, "GPUS_ALL_REGIONS", scope="project"))
+    assert decide(raced, replace(READ, rival_create=full), WORLD, NOW + 5).lessons == ()
 
 
 @pytest.mark.parametrize(

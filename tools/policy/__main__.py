@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
-from tools.policy import relocations, traces, zones
+from tools.policy import races, relocations, traces, zones
 from tools.policy.bound import bound_usd
 from tools.policy.replay import Outcome, Rule, greedy, on_demand, production, replay, uniform_progress
 from tools.policy.traces import Case, H
@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> int:
     print(f"worst cell against Uniform Progress: {dearer:+.2%} in {cell}")
     h100, h100_misses = _h100()
     lines, without_machine = relocations.report()
-    print("\n".join(lines))
+    of_races, missed_by_races = races.report()
+    print("\n".join([*lines, *of_races]))
     if "--held-out" in arguments:
         _print_held_out(cases)
     mean, misses = _mean(outcomes["the rule"]), _misses(outcomes["the rule"])
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> int:
         *(f"{cell} is {dearer:.2%} dearer than Uniform Progress" for _ in range(dearer > WORST_CELL)),
         *(text for ratio, usd in h100.items() for text in _above(f"H100 at {ratio}", usd, H100_TARGETS_USD[ratio])),
         *without_machine,
+        *missed_by_races,
     ]
     print("\n".join(f"MISSED: {text}" for text in failures) or "every target is kept")
     summary = {

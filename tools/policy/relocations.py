@@ -22,7 +22,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.offers.choosing import choose
 from supervisor.lifecycle.offers.lessons import after_loss, lessons_of, without_failures
-from supervisor.lifecycle.rungs.survival import outlooks
+from supervisor.lifecycle.rungs.survival import CALLS_READ, outlooks
 from tools.policy import traces
 from tools.policy.traces import TICK_S, Zone
 
@@ -54,12 +54,55 @@ class Replayed:
 
 
 def replay(zones: Sequence[Zone]) -> Replayed:
-    """One run through all rounds. The order of the zones is the order of the settings; their prices count as equal."""
+    """One run through all rounds."""
     story = _Story({zone.name: zone.up for zone in zones})
     rounds = len(zones[0].up)
     for number in range(rounds):
         story.play(number)
     return Replayed(rounds, story.without_rounds, story.without_s, story.calls - 1, story.relocations)
+
+
+class Memory:
+    """What the supervisor remembers of zones: their records, and what own calls teach. Their prices count as equal."""
+
+    def __init__(self, zones: Iterable[str], reads: int = CALLS_READ) -> None:
+        """The order of the zones is the order of the settings. `reads`: so many of the last calls count."""
+        offers = tuple(Offer(_place(zone), 2.37, 11.0, minimum_s=60.0) for zone in zones)
+        self.world = World(Knobs("s"), offers={PROVIDER: offers}, races=frozenset({PROVIDER}))
+        self.calls: list[Call] = []
+        self.reads, self.read_at = reads, 0.0
+
+    def read(self, now: float) -> None:
+        """Before a decision."""
+        if now - self.read_at >= OUTLOOK_EVERY_S:
+            self.read_at = now
+            self.world = replace(self.world, outlooks=outlooks(self.calls[-self.reads :], now))
+        self.world = replace(self.world, judged={}, choices=None)
+
+    def obtained(self, place: Placement, now: float, until: float | None = None) -> None:
+        """`until`: when its user stops the machine."""
+        self.calls.append(Call(offer_key(place), now, obtained=True, ended_at=until))
+        record = self.world.zones.get(offer_key(place))
+        self._learn([(offer_key(place), without_failures(record) if record is not None else None)])
+
+    def refused(self, place: Placement, now: float, *, is_second: bool = False) -> None:
+        self.calls.append(Call(offer_key(place), now, obtained=False))
+        failed = CreateFailed("1.1.1", Cause.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
+        self._learn(lessons_of(failed, place, self.world, now, is_second=is_second))
+
+    def lost(self, zone: str, now: float) -> None:
+        """The machine of the last call."""
+        self.calls[-1] = replace(self.calls[-1], ended_at=now, lost=True)
+        self._learn(after_loss(_place(zone), self.world, now))
+
+    def _learn(self, lessons: Iterable[tuple[OfferKey, ZoneRecord | None]]) -> None:
+        zones = dict(self.world.zones)
+        for key, record in lessons:
+            if record is None:
+                zones.pop(key, None)
+            else:
+                zones[key] = record
+        self.world = replace(self.world, zones=zones)
 
 
 @dataclass
@@ -70,67 +113,40 @@ class _Story:
     without_rounds: int = 0
     without_s: float = 0.0
     run: Run = field(init=False)
-    world: World = field(init=False)
+    memory: Memory = field(init=False)
     held: str | None = None
-    past: list[Call] = field(default_factory=list)
-    read_at: float = 0.0
 
     def __post_init__(self) -> None:
         policy = Policy(spot=True)
         self.run = Run(1, "replay", "me", "cell", PROVIDER, 1, Status.RECOVERING, policy, BEGIN, BEGIN, BEGIN)
-        offers = tuple(Offer(_place(zone), 2.37, 11.0) for zone in self.zones)
-        self.world = World(Knobs("s"), offers={PROVIDER: offers})
+        self.memory = Memory(self.zones)
 
     def play(self, number: int) -> None:
         start = BEGIN + number * TICK_S
         end, now = start + TICK_S, start
         if self.held is not None and not self.zones[self.held][number]:
-            self._lose(self.held, now)
+            self.memory.lost(self.held, now)
+            self.run = replace(self.run, avoid_zone=self.held)
+            self.held, self.relocations = None, self.relocations + 1
         while self.held is None and now < end:
             now = self._request(number, now)
         self.without_rounds += self.held is None
         self.without_s += min(now, end) - start
 
-    def _lose(self, zone: str, now: float) -> None:
-        self.past[-1] = replace(self.past[-1], ended_at=now, lost=True)
-        self._learn(after_loss(_place(zone), self.world, now))
-        self.run = replace(self.run, avoid_zone=zone)
-        self.held, self.relocations = None, self.relocations + 1
-
     def _request(self, number: int, now: float) -> float:
         """One decision; when the next one is due."""
-        self._remember(now)
-        self.world = replace(self.world, judged={}, choices=None)
-        choice = choose(self.run, self.world, now)
+        self.memory.read(now)
+        choice = choose(self.run, self.memory.world, now)
         if not isinstance(choice, Offer):
             return max(now + 1.0, choice.until or now)
         place = choice.placement
         self.calls += 1
         if self.zones[place.zone][number]:
             self.held = place.zone
-            self.past.append(Call(offer_key(place), now, obtained=True))
-            record = self.world.zones.get(offer_key(place))
-            self._learn([(offer_key(place), without_failures(record) if record is not None else None)])
+            self.memory.obtained(place, now)
             return now
-        answered = now + ANSWER_S
-        failed = CreateFailed("1.1.1", Cause.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
-        self.past.append(Call(offer_key(place), answered, obtained=False))
-        self._learn(lessons_of(failed, place, self.world, answered))
-        return answered
-
-    def _remember(self, now: float) -> None:
-        if now - self.read_at >= OUTLOOK_EVERY_S:
-            self.read_at = now
-            self.world = replace(self.world, outlooks=outlooks(self.past, now))
-
-    def _learn(self, lessons: Iterable[tuple[OfferKey, ZoneRecord | None]]) -> None:
-        zones = dict(self.world.zones)
-        for key, record in lessons:
-            if record is None:
-                zones.pop(key, None)
-            else:
-                zones[key] = record
-        self.world = replace(self.world, zones=zones)
+        self.memory.refused(place, now + ANSWER_S)
+        return now + ANSWER_S
 
 
 def _place(zone: str) -> Placement:

@@ -69,8 +69,8 @@ Plain = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=
 Race = Annotated[
     Literal[1, 2],
     Field(
-        description="`2`: where capacity is scarce, two zones are asked for a spot machine at once. The first one is "
-        "used, the other one is deleted at once; the seconds in which both exist are billed"
+        description="`2`: two zones are asked for a spot machine at once, where that adds at most 1 % to its bill. The "
+        "first one is used, the other one is deleted at once; the seconds in which both exist are billed"
     ),
 ]
 StatusWord = Annotated[

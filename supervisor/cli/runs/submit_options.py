@@ -110,7 +110,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _switch("spot", "--on-demand", "No spot machines.", value=False),
         _switch("allow_on_demand", "--allow-on-demand", "On-demand where no spot machine is available."),
         _choice("optimize", "--optimize", "Least cost, earliest end, or spot only.", "cost", "deadline", "wait"),
-        _number("race", "--race", "2: ask two zones at once where capacity is scarce; the first machine is used."),
+        _number("race", "--race", "2: ask two zones at once; the first machine is used, the other one deleted."),
         _number("escalate.after", "--escalate-after", "Request another offer after N preemptions."),
         _time("escalate.within_s", "--escalate-within", "Count only preemptions within this time (6h)."),
         _choice("escalate.to", "--escalate-to", "The other offer.", "on_demand", "next_shape", "next_provider"),

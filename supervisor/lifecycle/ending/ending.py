@@ -27,8 +27,9 @@ from supervisor.domain.causes import (
 )
 from supervisor.domain.diagnosis.verdict import Retry, Verdict
 from supervisor.domain.events import ASKS, ENDS_THE_RUN, Event, EventKind
+from supervisor.domain.ledger import with_bill_of
 from supervisor.domain.observation import World
-from supervisor.domain.run import Counters, Refusal, Run, Waiting, attempt_cost_usd, on_demand_usd
+from supervisor.domain.run import Counters, Refusal, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
@@ -204,12 +205,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         retiring=run.retiring if end.machine_gone else (*run.retiring, retiring),
         training_s=run.training_s + training_s(closed, now),
         chain=with_links(run.chain, closed, last),
-        money=replace(
-            run.money,
-            cost_usd=run.money.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
-            on_demand_usd=run.money.on_demand_usd + on_demand_usd(closed, now),
-            all_known=run.money.all_known and closed.price_usd_per_h is not None,
-        ),
+        money=with_bill_of(run.money, closed, now),
         files=replace(
             run.files,
             checkpoint_step=newest_checkpoint(run),

@@ -13,9 +13,10 @@ from supervisor.domain.actions import Action, Release
 from supervisor.domain.attempt import Attempt, Retiring, attempt_on, billed_h
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.ledger import with_bill_of
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
-from supervisor.domain.run import Run, attempt_cost_usd, attempt_of, on_demand_usd
+from supervisor.domain.run import Run, attempt_of
 from supervisor.lifecycle.decision import Decision, new_event, soonest
 from supervisor.lifecycle.ending.keeping import followed, without_kept
 from supervisor.lifecycle.ending.machines import STOPPING_STATES, reading_text
@@ -84,14 +85,8 @@ def _with_bill_of_loser(run: Run, item: Retiring, machine: Machine, now: float) 
     if item.call is None or item.attempt is not None or machine.state == MachineState.ASKED:
         return run, item
     bill = replace(attempt_on(item.call, run.generation, machine.machine_id, now), ended_at=now, cause=Cause.RACE_LOST)
-    money = replace(
-        run.money,
-        cost_usd=run.money.cost_usd + (attempt_cost_usd(bill, now) or 0.0),
-        on_demand_usd=run.money.on_demand_usd + on_demand_usd(bill, now),
-        all_known=run.money.all_known and bill.price_usd_per_h is not None,
-    )
     ref = replace(item.ref, machine_id=machine.machine_id or None)
-    return replace(run, money=money), replace(item, ref=ref, attempt=bill)
+    return replace(run, money=with_bill_of(run.money, bill, now)), replace(item, ref=ref, attempt=bill)
 
 
 def next_due(run: Run, now: float) -> float | None:

@@ -55,9 +55,16 @@ def after_failure(
     return ZoneRecord(failures, now + cooldown_s, cause, detail, lost_lately(record, now), stocked_out_at)
 
 
-def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float) -> Lessons:
+def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float, *, is_second: bool = False) -> Lessons:
     """For the offer that was requested, and where a quota reaches further, for all that it covers: the zones of the
-    region, or those of the whole project, spot and on-demand."""
+    region, or those of the whole project, spot and on-demand. `is_second`: the call was the second one of a race. It
+    shows that its zone was down, and neither begins a cool-down nor makes one longer: where capacity is scarce, a race
+    would else leave two zones cooling where one request leaves one. Its quota may be what the first call had taken."""
+    if is_second and failed.cause == Cause.QUOTA:
+        return ()
+    if is_second and failed.cause == Cause.NO_CAPACITY:
+        record = world.zones.get(offer_key(place)) or ZoneRecord(0, 0.0, "", "")
+        return ((offer_key(place), replace(record, stocked_out_at=now)),)
     offered = [offer.placement for offer in world.offers.get(place.provider, ())]
     covered = [other for other in offered if other != place and _covers(failed, place, other)]
     keys = [offer_key(covered_place) for covered_place in (place, *covered)]

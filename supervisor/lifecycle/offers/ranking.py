@@ -80,23 +80,35 @@ def _price(offer: Offer) -> tuple[str, float | None]:
 
 def cost_of(offer: Offer, world: World, now: float) -> float:
     """Seconds lost for each second of a machine's life there. The same for all runs, so it is computed once a tick."""
-    key = offer_key(offer.placement)
-    record, outlook = world.zones.get(key), world.outlooks.get(key, NOTHING_KNOWN)
-    cached = "cost", record, outlook, offer.chance, now
+    outlook = outlook_of(offer, world)
+    cached = "cost", world.zones.get(offer_key(offer.placement)), outlook, offer.chance, now
     if cached not in world.judged:
-        chance = max(LEAST_CHANCE, chance_of(record, outlook, offer.chance, now))
+        chance = max(LEAST_CHANCE, chance_at(offer, world, now))
         world.judged[cached] = (CHANGEOVER_S + REFUSED_S * (1.0 - chance) / chance) / outlook.life_s
     cost: float = world.judged[cached]
     return cost
+
+
+def outlook_of(offer: Offer, world: World) -> Outlook:
+    return world.outlooks.get(offer_key(offer.placement), NOTHING_KNOWN)
+
+
+def chance_at(offer: Offer, world: World, now: float) -> float:
+    """That a request for it is granted now."""
+    return chance_of(world.zones.get(offer_key(offer.placement)), outlook_of(offer, world), offer.chance, now)
+
+
+def down_at_of(record: ZoneRecord | None, now: float) -> float:
+    """When it was last known to be down; 0 = never."""
+    lost = lost_lately(record, now)
+    return max(record.stocked_out_at if record is not None else 0.0, lost[-1] if lost else 0.0)
 
 
 def chance_of(record: ZoneRecord | None, outlook: Outlook, advised: float | None, now: float) -> float:
     """That a request there is granted now. A zone goes up and down at two rates, and we know when we saw it last: with
     time, what we saw counts less, and the share of the time that it is up counts more. In place of this share counts
     the platform's own advice, where there is any."""
-    lost = lost_lately(record, now)
-    down_at = max(record.stocked_out_at if record is not None else 0.0, lost[-1] if lost else 0.0)
-    up_at = outlook.up_at
+    down_at, up_at = down_at_of(record, now), outlook.up_at
     leaves, returns = 1.0 / max(1.0, outlook.life_s), outlook.return_per_s
     usual = returns / (returns + leaves) if advised is None else advised
     seen_at = max(up_at, down_at)

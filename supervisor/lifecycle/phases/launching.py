@@ -84,7 +84,7 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 def _rival_failed(run: Run, rival: Try, failed: CreateFailed, world: World, now: float) -> Decision:
     after, event = rival_failed(run, rival, failed.cause, failed.detail, now)
-    lessons = () if failed.of_run else lessons_of(failed, rival.placement, world, now)
+    lessons = () if failed.of_run else lessons_of(failed, rival.placement, world, now, is_second=True)
     return Decision(after, (event,), again=True, lessons=lessons)
 
 
@@ -252,7 +252,8 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
         pause_s = start_pause_s(try_.number, world)
     else:
         # The refusal of one machine's start says nothing about the zone; a lack of capacity does.
-        lessons = () if is_of_machine else lessons_of(failed, try_.placement, world, now)
+        second = bool(try_.beside)
+        lessons = () if is_of_machine else lessons_of(failed, try_.placement, world, now, is_second=second)
         return Decision(after, (event, *news), again=True, lessons=lessons)
     return after_events((event, *news), wait(after, NoOffer(now + pause_s, failed.cause, failed.detail), now))
 

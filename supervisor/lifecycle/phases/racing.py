@@ -1,4 +1,4 @@
-"""`race: 2`: where capacity is scarce, two zones are asked for one machine, and the first that gives it keeps the run.
+"""`race: 2`: two zones are asked for one machine, and the first that gives it keeps the run.
 
 The second request (`Run.rival`) is a try of the same attempt with a launch id of its own. Its row is committed with
 that of the first, before either call. The baton names the first launch alone: an agent of the second that boots before
@@ -8,9 +8,13 @@ request is called off. Whatever it makes lies in `retiring` from then on: it is 
 and dropped only when a listing that is newer than its create call does not show it. Could not read is not absent. Where
 the second wins, the baton is raised to its launch; until that has happened its agent cannot claim.
 
-A race needs: spot, a provider that bills by the second and deletes at once (`Traits.races`), no kept machine, a second
-zone that does not cool down, and scarce capacity: the zone has no machine by the last answer that anybody got there, or
-an earlier try of this very attempt found none. A relocation into a zone that gives machines asks one zone, as always.
+A race needs: spot, a provider that bills by the second and deletes at once (`Traits.races`), no kept machine, and a
+second zone. That is the next zone that would be requested if the first one refused; also one that cools down, since it
+is requested beside another one, unless it was down within the shortest cool-down. Where it refuses, its cool-down stays
+as it is (offers/lessons): so a race leaves no more zones cooling than a single request does.
+
+There is no race where it is expected to add more than `MOST_ADDED` to the bill of the machine: the loser is billed for
+a minute if both zones grant, and a dearer zone may win.
 """
 
 from __future__ import annotations
@@ -33,8 +37,10 @@ from supervisor.lifecycle.ending.machines import STOPPING_STATES
 from supervisor.lifecycle.ending.retiring import holder_gone
 from supervisor.lifecycle.living.beats import beat_of
 from supervisor.lifecycle.offers.choosing import queue, stops_of
+from supervisor.lifecycle.offers.ranking import chance_at, down_at_of, outlook_of
 
 IN_A_RACE = 2
+MOST_ADDED = 0.01  # of the bill of a machine's expected life; the target of the design 0028, not tuned
 
 
 def never_races(policy: Policy, unable: Sequence[str]) -> str:
@@ -54,23 +60,39 @@ def rival_offer(run: Run, first: Try, world: World, now: float) -> Offer | None:
     """What is requested beside `first`, which is about to be requested; None = there is no race. `run`: before it."""
     place = first.placement
     may_race = run.policy.race >= IN_A_RACE and place.spot and first.on is None and not run.policy.keep.machine
-    if not may_race or not world.races.issuperset(run.providers) or not _is_scarce(run, first, world):
+    if not may_race or not world.races.issuperset(run.providers):
         return None
-    for offer, cooling in queue(run, world, now):
+    places = queue(run, world, now)
+    wanted = next((offer for offer, _ in places if offer.placement == place), None)
+    if wanted is None:
+        return None
+    for offer, cooling in places:
         other = offer.placement
         alike = (other.provider, other.shape, other.spot) == (place.provider, place.shape, place.spot)
-        if cooling is not None or not alike or other.zone == place.zone:
+        if not alike or other.zone == place.zone or (cooling is not None and cooling.cause != Cause.NO_CAPACITY):
+            continue
+        if _was_down(offer, world, now) or _added(wanted, offer, world, now) > MOST_ADDED:
             continue
         if world.zone_of(other) not in world.unread and not stops_of(run, offer, world, now):
             return offer
     return None
 
 
-def _is_scarce(run: Run, first: Try, world: World) -> bool:
-    record, last = world.zones.get(offer_key(first.placement)), run.try_
-    if record is not None and record.failures and record.cause == Cause.NO_CAPACITY:
-        return True
-    return last is not None and last.attempt == first.attempt and last.outcome == Cause.NO_CAPACITY
+def _was_down(offer: Offer, world: World, now: float) -> bool:
+    """Within the shortest cool-down."""
+    down_at = down_at_of(world.zones.get(offer_key(offer.placement)), now)
+    return now - world.knobs.cooldown_min_s < down_at <= now
+
+
+def _added(first: Offer, second: Offer, world: World, now: float) -> float:
+    """What the race is expected to add to the bill of the machine's life, as a share. Where both zones grant, either
+    may win. Without prices they count as equal."""
+    life_s = max(1.0, outlook_of(first, world).life_s)
+    loser_s = max(second.minimum_s, world.knobs.poll_interval_s)
+    price, other_price = first.price_usd_per_h, second.price_usd_per_h
+    ratio = other_price / price if price and other_price else 1.0
+    both = chance_at(first, world, now) * chance_at(second, world, now)
+    return both * (max(0.0, ratio - 1.0) / 2 + ratio * loser_s / life_s)
 
 
 def as_decided(run: Run, obs: Observation) -> tuple[Run, Observation]:
