@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, case, func, literal, literal_column, not_, or_
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Call, OfferKey, ZoneRecord
+from supervisor.domain.machines import Call, OfferKey, ZoneRecord, kind_of
 from supervisor.ports.history import LeaseGap
 from supervisor.ports.store import Lease
 from supervisor.storage.engine.codec import dumps
@@ -248,7 +248,8 @@ def _refused(row: Any) -> Call:
 
 def _offer(doc: dict[str, Any]) -> OfferKey:
     place = doc["placement"]
-    return place["provider"], place["zone"], place["shape"], bool(place["spot"])
+    shape = kind_of(place["shape"], flex=bool(place.get("flex")))
+    return place["provider"], place["zone"], shape, bool(place["spot"])
 
 
 def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, int]:
