@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.baton import Baton, Next
 from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import CREATE_SETTLED_S, Try
 from supervisor.domain.causes import Cause
@@ -115,10 +116,17 @@ def test_at_its_end_it_is_withdrawn_not_repeated_and_on_demand_follows_at_the_la
     ends = NOW + try_.waits_s
     asked = decide(decision.run, replace(READ, machine=machine(try_)), SEEN, ends)
     assert [type(action) for action in asked.actions] == [Release]
-    gone = decide(asked.run, replace(READ, machine=Absent(), lookup=Absent()), SEEN, ends + 60.0)
+    sent = Seen(Baton("s", 1, Next(1, 1, try_.launch_id, "nonce")))
+    none = replace(READ, machine=Absent(), lookup=Absent(), baton=sent)
+    gone = decide(asked.run, none, SEEN, ends + 60.0)
     assert not any(isinstance(action, Launch) for action in gone.actions), "a second insert could make a second machine"
-    over = ends + WITHDRAWAL_S
-    placed = settle(asked.run, over)
+    unsent = decide(asked.run, replace(none, baton=Absent()), SEEN, ends + 60.0)
+    assert unsent.run.open_try is None, "its time does not begin again"
+    settled = decide(asked.run, none, SEEN, ends + CREATE_SETTLED_S)
+    assert settled.run.open_try is None, "no answer came, and none can come any more"
+    assert last.until is not None
+    assert ends + WITHDRAWAL_S <= last.until
+    placed = settle(asked.run, last.until)
     assert placed.run.open_try is not None
     assert placed.run.open_try.placement == ON_DEMAND.placement
 
@@ -131,8 +139,9 @@ def settle(asked: Run, at: float) -> Decision:
     ended = decide(asked, replace(READ, create=Seen(failed)), SEEN, at)
     (lesson,) = ended.lessons
     assert lesson[0] == offer_key(FLEX.placement) != offer_key(ON_DEMAND.placement)
-    zones = {**SEEN.zones, **{key: record for key, record in ended.lessons if record is not None}}
-    return decide(ended.run, READ, replace(SEEN, zones=zones), at + 90.0)
+    still = refusing(*EVERY, for_s=at + 600.0 - NOW)
+    zones = {**still.zones, **{key: record for key, record in ended.lessons if record is not None}}
+    return decide(ended.run, READ, replace(still, zones=zones), at)
 
 
 def test_a_machine_that_is_granted_is_used_even_at_the_end() -> None:
