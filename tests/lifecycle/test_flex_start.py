@@ -18,7 +18,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.offers.choosing import NoOffer, choose
-from supervisor.lifecycle.offers.ladder import ladder
+from supervisor.lifecycle.offers.ladder import ladder, market_rule
 from supervisor.lifecycle.phases import launching
 from supervisor.lifecycle.rungs.rule import LONGEST_FLEX_START_S, Rung, Situation, flex_start_s
 from supervisor.lifecycle.rungs.rule import choose as choose_rung
@@ -111,8 +111,8 @@ def test_a_normal_timeout_would_delete_it(monkeypatch: pytest.MonkeyPatch) -> No
 def test_at_its_end_it_is_withdrawn_not_repeated_and_on_demand_follows_at_the_last_moment() -> None:
     decision = waiting()
     try_ = try_of(decision)
-    last = choose(run(slack_h=2.0), SEEN, NOW)
-    assert isinstance(last, NoOffer)
+    last = market_rule(run(slack_h=2.0), SEEN, NOW)
+    assert last is not None
     ends = NOW + try_.waits_s
     asked = decide(decision.run, replace(READ, machine=machine(try_)), SEEN, ends)
     assert [type(action) for action in asked.actions] == [Release]
