@@ -126,7 +126,7 @@ def test_at_its_end_it_is_withdrawn_not_repeated_and_on_demand_follows_at_the_la
     assert settled.run.open_try is None, "no answer came, and none can come any more"
     assert last.until is not None
     assert ends + WITHDRAWAL_S <= last.until
-    placed = settle(asked.run, last.until)
+    placed = settle(asked.run, last.until + 1.0)
     assert placed.run.open_try is not None
     assert placed.run.open_try.placement == ON_DEMAND.placement
 
