@@ -124,7 +124,7 @@ def _scheduling(resource: Mapping[str, Any]) -> None:
 
 
 def _flex_start(resource: Mapping[str, Any], scheduling: Mapping[str, Any]) -> None:
-    """The pages about-flex-start-vms and create-flex-start-vm."""
+    """The pages about-flex-start-vms (series) and ai-hypercomputer/docs/create/create-vm (times, reservation)."""
     waits = resource.get("params", {}).get("requestValidForDuration")
     if scheduling.get("provisioningModel") != "FLEX_START":
         if waits is not None:
@@ -136,8 +136,8 @@ def _flex_start(resource: Mapping[str, Any], scheduling: Mapping[str, Any]) -> N
     if waits is not None and float(waits["seconds"]) != 0 and not 90 <= float(waits["seconds"]) <= 7200:
         raise invalid("resource.params.requestValidForDuration", waits["seconds"], "90 seconds to 2 hours, or 0.")
     limit = scheduling.get("maxRunDuration")
-    if limit is None or float(limit["seconds"]) > 7 * 86400:
-        raise invalid("resource.scheduling.maxRunDuration", str(limit), "At most seven days, and required.")
+    if limit is None or not 600 <= float(limit["seconds"]) <= 7 * 86400:
+        raise invalid("resource.scheduling.maxRunDuration", str(limit), "Ten minutes to seven days, and required.")
     if resource.get("reservationAffinity", {}).get("consumeReservationType") != "NO_RESERVATION":
         raise invalid("resource.reservationAffinity", "", "Must be NO_RESERVATION for flex-start.")
 

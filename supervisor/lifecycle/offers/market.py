@@ -131,7 +131,20 @@ def flex_wait_s(run: Run, rule: MarketRule | None, world: World) -> float:
     if rule is None or rule.choice is None:
         # On-demand is not held back: it would be requested first. With a deadline, nobody knows what may wait.
         return 0.0 if policy.allow_on_demand else LONGEST_FLEX_START_S
-    return flex_start_s(rule.choice, CREATE_SETTLED_S + 2 * world.knobs.poll_interval_s) if rule.waits else 0.0
+    return flex_start_s(rule.choice, _withdrawal_s(world)) if rule.waits else 0.0
+
+
+def flex_wait_is_over(rule: MarketRule | None, world: World, now: float) -> bool:
+    """Whether a request that waits must be withdrawn now, so that on-demand is taken at the rule's last moment. Where
+    no rule is known it is not: its own end bounds it."""
+    if rule is None or rule.choice is None:
+        return False
+    return not rule.waits or (rule.until is not None and now >= rule.until - _withdrawal_s(world))
+
+
+def _withdrawal_s(world: World) -> float:
+    """From the end of a wait until another machine can be requested, at the most."""
+    return CREATE_SETTLED_S + 2 * world.knobs.poll_interval_s
 
 
 def reason_text(rule: MarketRule | None, *, spot: bool) -> str:

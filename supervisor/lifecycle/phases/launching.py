@@ -50,7 +50,9 @@ from supervisor.lifecycle.living.overriding import (
     with_marker,
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s, start_pause_s
+from supervisor.lifecycle.offers.ladder import market_rule
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
+from supervisor.lifecycle.offers.market import flex_wait_is_over
 from supervisor.lifecycle.phases.beginning import obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
 from supervisor.lifecycle.phases.racing import as_decided, promoted, rival_failed, with_baton, with_rival_call
@@ -78,6 +80,8 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if stopped is not None:
         return stopped
     run, obs = as_decided(run, obs)
+    assert run.try_ is not None
+    run = _with_end_of_wait(run, run.try_, world, now)
     assert run.try_ is not None
     return with_baton(with_rival_call(_follow_machine(run, run.try_, obs, world, now), obs), obs)
 
@@ -130,6 +134,17 @@ def _overdue_at(run: Run, try_: Try, obs: Observation, world: World, now: float)
     return watched + world.knobs.launch_timeout_s
 
 
+def _with_end_of_wait(run: Run, try_: Try, world: World, now: float) -> Run:
+    """A deadline that is moved while a flex-start request waits may need on-demand before the wait ends: it ends now
+    then. That is kept: a request that is being withdrawn does not begin to wait again."""
+    if not try_.waits_s or run.live_attempt is not None or now >= try_.requested_at + try_.waits_s:
+        return run
+    if not flex_wait_is_over(market_rule(run, world, now), world, now):
+        return run
+    waited_s = max(1.0, float(int(now - try_.requested_at)))
+    return replace(run, try_=replace(try_, waits_s=waited_s))
+
+
 def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Machine absent or requested, and no end of the create call: the same Launch, never another zone."""
     overdue_at = _overdue_at(run, try_, obs, world, now)
@@ -148,7 +163,7 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
         return blind
     if isinstance(obs.beat, Unknown):  # the machine may have reported why it left before the listing showed it once
         return unchanged(run)
-    hold = _waiting_text(obs, try_, overdue_at, now)
+    hold = _waiting_text(run, obs, try_, overdue_at, world, now)
     after, events = _with_need(run if run.hold == hold else replace(run, hold=hold), obs, now)
     return Decision(after, events, actions=(Launch(try_, holder_gone=holder_gone(run)),))
 
@@ -166,7 +181,7 @@ def _without_need(run: Run) -> Run:
     return unneeded(run) if run.person.why and not asks_about_baton(run) else run
 
 
-def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) -> str:
+def _waiting_text(run: Run, obs: Observation, try_: Try, overdue_at: float, world: World, now: float) -> str:
     """What a request that takes its time waits for; "" = nothing to say yet."""
     if not isinstance(obs.machine, Seen) or not _is_requested(obs):
         return ""
@@ -174,7 +189,10 @@ def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) ->
         return ""
     zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
     if try_.waits_s:
-        return f"a {FLEX_START} request waits in {zone} until {until} at most, and nothing is billed"
+        text = f"a {FLEX_START} request waits in {zone} until {until} at most, and no machine is billed"
+        rule = market_rule(run, world, now)
+        latest = None if rule is None else rule.until
+        return text if latest is None else f"{text}; on-demand at {clock_text(latest, now)} at the latest"
     if _is_queued(obs):
         queue = f"the queue of {try_.placement.provider}, {zone}"
         return f"it is in {queue}, until {until} at most: {machine.detail}".removesuffix(": ")

@@ -312,9 +312,8 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     ]
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
-    what = f"Requesting {place.shape} {place.market}"
-    if try_.on is not None:
-        what = f"Starting the kept machine {try_.machine_name}"
+    kept = f"Starting the kept machine {try_.machine_name}"
+    what = f"Requesting {place.shape} {place.market}" if try_.on is None else kept
     also = "" if rival is None else f" and in {rival.placement.zone}: the first machine is used, the other one deleted"
     text = f"{what} in {zone}{also} ({which})."
     event = new_event(

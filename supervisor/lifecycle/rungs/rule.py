@@ -22,7 +22,7 @@ from typing import NamedTuple
 from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
 from supervisor.wording.figures import age_text, clock_text, money_text
 
-# What a platform accepts: docs.cloud.google.com/compute/docs/instances/create-flex-start-vm (90 s to 2 h).
+# For how long a platform lets a request wait: the provider's folder names the page.
 SHORTEST_FLEX_START_S, LONGEST_FLEX_START_S = 90.0, 7_200.0
 
 

@@ -372,7 +372,7 @@ def _check_flex_start(policy: Policy, offers: Sequence[Offer]) -> None:
     elif policy.allow_on_demand and (policy.limits.deadline is None or policy.optimize == FOR_DEADLINE):
         why = "has no effect where on-demand follows spot at once: leave allow_on_demand out, or set limits.deadline"
     elif not any(offer.placement.flex for offer in offers):
-        why = "needs a shape that its providers have as flex-start: on Google Cloud A2, A3, A4, G2 and H4D"
+        why = "needs a shape that one of its providers has as flex-start"
     if why:
         text = f"allow_flex_start {why}. Nothing was stored."
         raise InvalidRequest(text, {}, [("#/spec/allow_flex_start", why)])

@@ -39,7 +39,7 @@ PARTS = ("startup.sh", "startup_machine.sh", "startup_container.sh")
 VALUE_MAX = 262_144  # bytes of one metadata value, by the discovery document
 TOTAL_MAX = 524_288  # bytes of all keys and values must be less than this
 RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google accepts
-# Of a flex-start machine: seven days by the page; the shortest is the one of resize requests, since it names none.
+# Of a flex-start machine: docs.cloud.google.com/ai-hypercomputer/docs/create/create-vm, ten minutes to seven days.
 FLEX_RUN_S = (600, 7 * 86400)
 OWN_S = 30.0  # from a preemption without any notice to its end, at best
 FIRST_SEQUENCE = 100  # the start-up script's own beats have the numbers 1 to 99
@@ -100,7 +100,8 @@ def build(config: GceConfig, request: LaunchRequest, payload: Payload) -> dict[s
         "metadata": {"items": [{"key": key, "value": value} for key, value in items.items()]},
     }
     if place.flex:
-        # docs.cloud.google.com/compute/docs/instances/create-flex-start-vm: the request waits, and uses no reservation.
+        # docs.cloud.google.com/ai-hypercomputer/docs/create/create-vm: 90 s to 2 h, and no reservation. Its example has
+        # the duration in `scheduling`; the discovery document of compute v1 has it in `params`, for this method only.
         body["params"] = {"requestValidForDuration": {"seconds": str(int(request.waits_s))}}
         body["reservationAffinity"] = {"consumeReservationType": "NO_RESERVATION"}
     if shape.gpu_type:
