@@ -22,8 +22,9 @@ from supervisor.lifecycle.offers.ladder import ladder, market_rule
 from supervisor.lifecycle.phases import launching
 from supervisor.lifecycle.rungs.rule import LONGEST_FLEX_START_S, Rung, Situation, flex_start_s
 from supervisor.lifecycle.rungs.rule import choose as choose_rung
+from supervisor.wording.figures import clock_text
 from tests.lifecycle.sample_runs import NOW, H
-from tests.lifecycle.test_market import GCE, ON_DEMAND, READ, SCARCE_H, SPOT, refusing, run
+from tests.lifecycle.test_market import GCE, GRACE_S, ON_DEMAND, READ, SCARCE_H, SPOT, refusing, run
 
 FLEX = Offer(Placement(GCE, "us", "us-a", "h100", spot=False, flex=True), 3.0, 3.0)
 EVERY = (SPOT, ON_DEMAND, FLEX)
@@ -96,7 +97,17 @@ def test_it_waits_longer_than_other_requests_and_says_until_when() -> None:
     later = decide(decision.run, replace(READ, machine=machine(try_)), SEEN, late)
     assert [type(action) for action in later.actions] == [Launch], "it is not deleted, and the very same is requested"
     assert later.run.open_try == try_
-    assert later.run.hold.startswith("a flex-start request waits in us-a until 12:")
+    ends, last = clock_text(NOW + try_.waits_s, late), market_rule(run(slack_h=2.0), SEEN, NOW)
+    assert last is not None
+    assert last.until is not None
+    waits = f"a flex-start request waits in us-a until {ends} at most, and no machine is billed"
+    assert later.run.hold == f"{waits}; on-demand at {clock_text(last.until, late)} at the latest"
+
+
+def test_without_on_demand_it_names_none() -> None:
+    decision = waiting(allow_on_demand=False, limits=Limits())
+    later = decide(decision.run, replace(READ, machine=machine(try_of(decision))), SEEN, NOW + 600.0)
+    assert later.run.hold == "a flex-start request waits in us-a until 14:00 UTC at most, and no machine is billed"
 
 
 def test_a_normal_timeout_would_delete_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +163,46 @@ def test_a_machine_that_is_granted_is_used_even_at_the_end() -> None:
     assert granted.run.live_attempt is not None
     assert granted.run.live_attempt.placement == FLEX.placement
     assert granted.run.status == Status.LAUNCHING
+
+
+def moved_earlier(run: Run, slack_h: float) -> Run:
+    """Its deadline leaves so much slack."""
+    deadline = NOW + (3.0 + slack_h) * H + GRACE_S
+    return replace(run, policy=replace(run.policy, limits=replace(run.policy.limits, deadline=deadline)))
+
+
+def test_a_deadline_that_is_moved_earlier_ends_the_wait_at_once_where_on_demand_is_due() -> None:
+    decision = waiting(slack_h=9.0)
+    at, asked = NOW + 600.0, replace(READ, machine=machine(try_of(decision)))
+    assert [type(action) for action in decide(decision.run, asked, SEEN, at).actions] == [Launch]
+    hurried = decide(moved_earlier(decision.run, 0.9), asked, SEEN, at)
+    assert [type(action) for action in hurried.actions] == [Release]
+    assert try_of(hurried).waits_s == 600.0
+    back = decide(replace(hurried.run, policy=decision.run.policy), asked, SEEN, at + 30.0)
+    assert [type(action) for action in back.actions] == [Release], "what is being withdrawn does not wait again"
+    stopping = replace(READ, machine=machine(try_of(hurried), MachineState.ENDING))
+    assert decide(back.run, stopping, SEEN, at + 60.0).run.live_attempt is None
+
+
+def test_it_ends_in_time_for_a_last_moment_that_has_become_earlier() -> None:
+    decision = waiting(slack_h=9.0)
+    asked = replace(READ, machine=machine(try_of(decision)))
+    earlier = moved_earlier(decision.run, 2.0)
+    last = market_rule(earlier, SEEN, NOW)
+    assert last is not None
+    assert last.until is not None
+    ends = last.until - WITHDRAWAL_S
+    assert ends < NOW + try_of(decision).waits_s, "else the test shows nothing"
+    assert [type(action) for action in decide(earlier, asked, SEEN, ends - 1.0).actions] == [Launch]
+    assert [type(action) for action in decide(earlier, asked, SEEN, ends).actions] == [Release]
+
+
+def test_a_rule_that_nobody_can_ask_ends_no_wait() -> None:
+    """Without the offers nobody knows the last moment: the end of the request itself bounds it."""
+    decision = waiting(slack_h=9.0)
+    asked = replace(READ, machine=machine(try_of(decision)))
+    unknown = decide(moved_earlier(decision.run, 0.9), asked, replace(SEEN, offers={}), NOW + 600.0)
+    assert [type(action) for action in unknown.actions] == [Launch]
 
 
 def test_the_wait_is_the_requests_own(monkeypatch: pytest.MonkeyPatch) -> None:
