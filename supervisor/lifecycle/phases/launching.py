@@ -52,7 +52,7 @@ from supervisor.lifecycle.living.overriding import (
 from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s, start_pause_s
 from supervisor.lifecycle.offers.ladder import market_rule
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
-from supervisor.lifecycle.offers.market import flex_wait_is_over
+from supervisor.lifecycle.offers.market import MarketRule, flex_wait_is_over
 from supervisor.lifecycle.phases.beginning import obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
 from supervisor.lifecycle.phases.racing import as_decided, promoted, rival_failed, with_baton, with_rival_call
@@ -163,7 +163,7 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
         return blind
     if isinstance(obs.beat, Unknown):  # the machine may have reported why it left before the listing showed it once
         return unchanged(run)
-    hold = _waiting_text(run, obs, try_, overdue_at, world, now)
+    hold = _waiting_text(obs, try_, overdue_at, market_rule(run, world, now) if try_.waits_s else None, now)
     after, events = _with_need(run if run.hold == hold else replace(run, hold=hold), obs, now)
     return Decision(after, events, actions=(Launch(try_, holder_gone=holder_gone(run)),))
 
@@ -181,8 +181,8 @@ def _without_need(run: Run) -> Run:
     return unneeded(run) if run.person.why and not asks_about_baton(run) else run
 
 
-def _waiting_text(run: Run, obs: Observation, try_: Try, overdue_at: float, world: World, now: float) -> str:
-    """What a request that takes its time waits for; "" = nothing to say yet."""
+def _waiting_text(obs: Observation, try_: Try, overdue_at: float, rule: MarketRule | None, now: float) -> str:
+    """What a request that takes its time waits for; "" = nothing to say yet. `rule`: of a flex-start request."""
     if not isinstance(obs.machine, Seen) or not _is_requested(obs):
         return ""
     if obs.machine.value.needs:  # it waits for a person, who is told so, and not for the platform
@@ -190,7 +190,6 @@ def _waiting_text(run: Run, obs: Observation, try_: Try, overdue_at: float, worl
     zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
     if try_.waits_s:
         text = f"a {FLEX_START} request waits in {zone} until {until} at most, and no machine is billed"
-        rule = market_rule(run, world, now)
         latest = None if rule is None else rule.until
         return text if latest is None else f"{text}; on-demand at {clock_text(latest, now)} at the latest"
     if _is_queued(obs):

@@ -94,7 +94,7 @@ def _machines(of_owner: bool) -> Statement:
         return attempts.c.doc.op("::")(literal_column("jsonb")).op("#>>")(literal_column(f"'{{{','.join(path)}}}'"))
 
     def build(dialect: str) -> Any:
-        place = [text_at(dialect, "placement", name) for name in ("provider", "zone", "shape", "spot")]
+        place = [text_at(dialect, "placement", name) for name in ("provider", "zone", "shape", "spot", "flex")]
         of_run = and_(attempts.c.run == runs.c.key, attempts.c.number == runs.c.attempt)
         select = (
             sa.select(*place, func.count())
@@ -256,8 +256,9 @@ def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, i
     """Of the current attempts of runs that are not settled: the machines that are not known gone."""
     statement, params = (MACHINES, {"cell": cell}) if owner is None else (MACHINES_OF, {"cell": cell, "owner": owner})
     counts: dict[OfferKey, int] = {}
-    for provider, zone, shape, spot, count in session.run(statement, params):
-        counts[(provider, zone, shape, spot in (1, "true"))] = count
+    for provider, zone, shape, spot, flex, count in session.run(statement, params):
+        key = (provider, zone, kind_of(shape, flex=flex in (1, "true")), spot in (1, "true"))
+        counts[key] = counts.get(key, 0) + count  # an older row says nothing of flex-start
     return counts
 
 
