@@ -102,7 +102,7 @@ def row_of(run: Json, now: float) -> SimpleNamespace:
         attempts=count(counters["attempts"]) if counters["attempts"] else "",
         preemptions=plural(counters["preemptions"], "preemption") if counters["preemptions"] else "",
         zone=place.get("zone", ""),
-        gpu=gpu + ("" if place.get("spot", True) else ", on demand"),
+        gpu=gpu + ("" if place.get("spot", True) else f", {place['market']}"),
         shape=place.get("shape", ""),
         beat=_beat(run["beat"], now),
         stall=f"{stall['polls']}/{stall['limit']}" if stall["polls"] else "",

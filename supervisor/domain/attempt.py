@@ -35,6 +35,7 @@ class Try:
     off_usd_per_h: float | None = None
     on: Retiring | None = None
     beside: str = ""
+    waits_s: float = 0.0  # how long the platform may look for capacity (flex-start); 0 = it answers at once
 
     @property
     def ref(self) -> MachineRef:

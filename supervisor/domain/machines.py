@@ -14,6 +14,7 @@ from supervisor.contract.cards import Card
 from supervisor.domain.causes import Cause
 
 OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
+FLEX_START = "flex-start"
 
 # Label keys on each machine. A run id may be too long for a label: adoption compares the launch id and the name.
 RUNNER_LABEL = "spot-runner"
@@ -28,13 +29,20 @@ OLD_RUN_LABEL = "run_id"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a machine runs. Zone records are kept by (provider, zone, shape, spot)."""
+    """Where a machine runs. Zone records are kept by `offer_key`. `flex`: the request for it waits at the platform for
+    capacity (flex-start), and the machine is not preempted."""
 
     provider: str
     region: str
     zone: str
     shape: str
     spot: bool
+    flex: bool = False
+
+    @property
+    def market(self) -> str:
+        """For people."""
+        return FLEX_START if self.flex else "spot" if self.spot else "on-demand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,12 @@ NO_OTHER_WAY = Meter(How.RELEASE, RELEASE, (RELEASE,))
 
 
 def offer_key(placement: Placement) -> OfferKey:
-    return (placement.provider, placement.zone, placement.shape, placement.spot)
+    """What is learned of flex-start says nothing about on-demand: its shape has a name of its own."""
+    return (placement.provider, placement.zone, kind_of(placement.shape, flex=placement.flex), placement.spot)
+
+
+def kind_of(shape: str, *, flex: bool) -> str:
+    return f"{shape} {FLEX_START}" if flex else shape
 
 
 class MachineState(StrEnum):

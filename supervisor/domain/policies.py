@@ -110,6 +110,7 @@ class Policy:
     shapes: tuple[str, ...] = ()  # in order of preference; empty = the provider's first shape
     spot: bool = True
     allow_on_demand: bool = False
+    allow_flex_start: bool = False  # in place of doing nothing, one request waits at the platform (lifecycle/rungs)
     optimize: str = ""  # cost | deadline | wait; "" = cost where a deadline and on-demand allow for it, else deadline
     results: tuple[ResultRule, ...] = ()
     expect_runtime_s: float | None = None

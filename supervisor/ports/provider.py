@@ -137,6 +137,7 @@ class LaunchRequest:
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
     out_of_memory: int = 0  # attempts that ended because the machine's memory was too small
     memory_bytes: float | None = None  # the most that the last of these used; None = not measured
+    waits_s: float = 0.0  # how long the platform may look for capacity, at a placement with `flex`; 0 = not at all
     keep: bool = False  # its disks stay when it ends by itself or is preempted (traits.keeps)
 
 

@@ -18,18 +18,19 @@ ACCOUNT: Json = {
 }
 MACHINE: Json = {
     "machine": "spot-1a2b3c4d-a2-t1", "machine_id": "77", "provider": "gce", "zone": "us-east1-c", "state": "up",
-    "detail": "RUNNING", "shape": "t4", "gpu": None, "spot": True, "usd_per_h": 0.35,
+    "detail": "RUNNING", "shape": "t4", "gpu": None, "spot": True, "market": "spot",
+    "usd_per_h": 0.35,
     "created_at": "2026-01-01T00:00:00.000Z", "age_s": 8000.0, "ours": True, "run_id": "digits-7",
     "launch_id": "1.2.1", "attempt": 2, "use": "serves", "why": "serves attempt 2 of digits-7",
     "serves": "digits-7", "kept_until": None,
 }  # fmt: skip
 ORPHAN: Json = {
     **MACHINE, "machine": "spot-99999999-a1-t1", "run_id": "old-1", "attempt": None, "use": "orphan", "serves": None,
-    "usd_per_h": None, "spot": False, "why": "carries our label and serves no live run",
+    "usd_per_h": None, "spot": False, "market": "on-demand", "why": "carries our label and serves no live run",
 }  # fmt: skip
 FOREIGN: Json = {
     **MACHINE, "machine": "somebody-s", "ours": False, "run_id": None, "attempt": None, "use": "foreign",
-    "serves": None, "usd_per_h": None, "shape": "e2-small", "spot": False,
+    "serves": None, "usd_per_h": None, "shape": "e2-small", "spot": False, "market": "on-demand",
     "why": "not ours: it carries no supervisor's id",
 }  # fmt: skip
 

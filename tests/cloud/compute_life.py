@@ -24,6 +24,7 @@ class Life(World):
 
     queue_s = 0.2  # PENDING -> RUNNING of an operation
     create_s = 4.0
+    look_s = 30.0  # how often a waiting request looks for capacity
     fail_s = 2.0  # until a stock-out is reported
     delete_s = 3.0
     stop_s = 3.0
@@ -49,13 +50,36 @@ class Life(World):
                 self.catalog.disks[(zone, disk["source"].rsplit("/", 1)[-1])]["users"].append(vm.link)
         self.put(vm)
         self.bill.created(vm, resource["disks"], self.catalog.machine_types.get(vm.machine_type, {}), now)
+        waits_s = resource.get("params", {}).get("requestValidForDuration")
+        if waits_s is not None and incompatible(resource) is None:
+            self._await_capacity(vm, now, now + float(waits_s["seconds"]))
+            return operation
         failure = incompatible(resource) or self.judge(vm, now)
         if failure is not None:
             self.plan_for(vm, now + self.fail_s, lambda at: self._never(vm, at, failure))
             return operation
+        self._take_in(vm, now)
+        return operation
+
+    def _take_in(self, vm: Instance, now: float) -> None:
         self.plan_for(vm, now + self.create_s * 0.6, lambda _: vm.change(status="STAGING"))
         self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at))
-        return operation
+
+    def _await_capacity(self, vm: Instance, now: float, until: float) -> None:
+        """A flex-start request: PENDING while its zone has no machine, and deleted with an error at its end."""
+        vm.change(status="PENDING")
+
+        def look(at: float) -> None:
+            failure = self.judge(vm, at)
+            if failure is None:
+                vm.change(status="PROVISIONING")
+                self._take_in(vm, at)
+            elif at >= until:
+                self._never(vm, at, failure)
+            else:
+                self.plan_for(vm, min(until, at + self.look_s), look)
+
+        look(now)
 
     def start(self, vm: Instance, user: str, now: float) -> Operation:
         if vm.status != "TERMINATED":

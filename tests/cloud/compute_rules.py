@@ -107,6 +107,7 @@ def _scheduling(resource: Mapping[str, Any]) -> None:
         raise ApiError(400, why, "badRequest")
     if spot and given.get("automaticRestart", False):
         raise ApiError(400, "Scheduling preemptible instances with automatic restart is not supported.", "badRequest")
+    _flex_start(resource, given)
     notice = given.get("preemptionNoticeDuration")
     if notice is not None and (not spot or float(notice["seconds"]) not in (0.0, 120.0)):
         why = "Only 0 or 120 seconds, and only for Spot VMs."
@@ -120,6 +121,25 @@ def _scheduling(resource: Mapping[str, Any]) -> None:
         raise invalid("resource.scheduling.instanceTerminationAction", given["instanceTerminationAction"], why)
     if limit is not None and not given.get("instanceTerminationAction"):
         raise invalid("resource.scheduling.instanceTerminationAction", "", "Must be set with maxRunDuration.")
+
+
+def _flex_start(resource: Mapping[str, Any], scheduling: Mapping[str, Any]) -> None:
+    """The pages about-flex-start-vms (series) and ai-hypercomputer/docs/create/create-vm (times, reservation)."""
+    waits = resource.get("params", {}).get("requestValidForDuration")
+    if scheduling.get("provisioningModel") != "FLEX_START":
+        if waits is not None:
+            raise invalid("resource.params.requestValidForDuration", waits["seconds"], "Only for flex-start.")
+        return
+    series = resource["machineType"].rsplit("/", 1)[-1].partition("-")[0]
+    if series not in ("a2", "a3", "a4", "g2", "h4d"):
+        raise invalid("resource.scheduling.provisioningModel", "FLEX_START", "Not for this machine type.")
+    if waits is not None and float(waits["seconds"]) != 0 and not 90 <= float(waits["seconds"]) <= 7200:
+        raise invalid("resource.params.requestValidForDuration", waits["seconds"], "90 seconds to 2 hours, or 0.")
+    limit = scheduling.get("maxRunDuration")
+    if limit is None or not 600 <= float(limit["seconds"]) <= 7 * 86400:
+        raise invalid("resource.scheduling.maxRunDuration", str(limit), "Ten minutes to seven days, and required.")
+    if resource.get("reservationAffinity", {}).get("consumeReservationType") != "NO_RESERVATION":
+        raise invalid("resource.reservationAffinity", "", "Must be NO_RESERVATION for flex-start.")
 
 
 def _disk(catalog: Catalog, zone: str, at: int, disk: Mapping[str, Any]) -> None:

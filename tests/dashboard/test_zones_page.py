@@ -78,8 +78,8 @@ def test_an_empty_house_says_so(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> No
 
 def offer(state: str, zone: str, **more: object) -> dict[str, object]:
     return {
-        "state": state, "zone": zone, "region": "r", "shape": "s", "spot": True, "cool_until": None, "machines": 0,
-        "price_usd_per_h": 1.0, **more,
+        "state": state, "zone": zone, "region": "r", "shape": "s", "spot": True, "market": "spot",
+        "cool_until": None, "machines": 0, "price_usd_per_h": 1.0, **more,
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ It keeps the promises of ports/provider.py (the conformance suite runs on it) an
     hours of a week         hours = {"cpu": Quota(...)}; it ends nothing by itself
     stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
     looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
+    flex-start              a request at such an offer waits for capacity until its time is over (without_flex)
     a person                needs: meanwhile it has a place in a queue, and begins only when a person has done this
     images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
     the answer of a launch  next_launch(ProviderUnavailable("..."), comes_up=True): the machine is there all the same
@@ -114,6 +115,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self._lock = threading.RLock()
         self._machines: dict[str, FakeMachine] = {}
         self.without_spot: set[str] = set()  # zones that have on-demand machines alone
+        self.without_flex: set[str] = set()  # zones where a flex-start request waits
         self._stockouts: dict[str, float | None] = {}
         self._next_launches: list[tuple[Exception, bool]] = []
         self._refused: dict[str, LaunchFailed] = {}  # request id -> how the create call ended
@@ -238,7 +240,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             return self._has_room(present)
         self.refuse_secrets(request.secrets)
         room_s = self._room_s(request.placement.zone)
-        if room_s <= 0:
+        if room_s <= 0 and not request.waits_s:
             self._refuse_placement(request.placement)
         self._born += 1
         room_at = self._clock.now() + room_s
@@ -285,11 +287,12 @@ class FakeProvider(Misfortunes, KeptSecrets):
         return machine
 
     def _machine_of(self, request: LaunchRequest) -> Machine:
+        is_asked = request.waits_s > 0 or self._room_s(request.placement.zone) > 0
         return Machine(
             machine_id=f"fake:{self._born}",
             name=request.name,
             zone=request.placement.zone,
-            state=MachineState.ASKED if self._room_s(request.placement.zone) > 0 else MachineState.STARTING,
+            state=MachineState.ASKED if is_asked else MachineState.STARTING,
             supervisor_id=request.supervisor_id,
             run_id=request.run_id,
             launch_id=request.launch_id,
@@ -314,8 +317,8 @@ class FakeProvider(Misfortunes, KeptSecrets):
         most = self.quota_of.get(zone)
         if most is not None and self._living()[zone] >= most:
             raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} allows {most}", self.quota_scope)
-        if placement.spot and zone in self.without_spot:
-            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no spot {placement.shape} in {zone}")
+        if zone in (self.without_spot if placement.spot else self.without_flex if placement.flex else ()):
+            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no {placement.market} {placement.shape} in {zone}")
         if zone in self._stockouts:
             until = self._stockouts[zone]
             if until is None or self._clock.now() < until:
@@ -363,6 +366,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
         try:
             self._refuse_placement(own.request.placement)
         except LaunchFailed as error:
+            if self._clock.now() < own.room_at + own.request.waits_s:
+                self._machines[name] = own
+                return own.machine
             self._refused[own.request.request_id] = error
             if own.request not in self.starts:
                 return None
@@ -370,5 +376,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self._machines[name] = own
             return own.machine
         self._machines[name] = own
+        if own.request.waits_s:
+            own.up_at = self._clock.now() + self.boot_s
         own.machine = replace(own.machine, state=MachineState.STARTING, queued=False, needs="")
         return self._now(name)

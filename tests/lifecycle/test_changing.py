@@ -106,6 +106,15 @@ def test_it_goes_back_to_spot_at_a_checkpoint_and_says_why_with_the_figures() ->
     assert [offer.placement.spot for offer in ladder(after, UP, NOW)] == [True]
 
 
+def test_it_does_not_leave_for_a_flex_start_request() -> None:
+    """Where every spot zone refuses, such a request would wait without a machine."""
+    flex = replace(ON_DEMAND, flex=True)
+    outlooks = {offer_key(flex): UP.outlooks[offer_key(SPOT)]}
+    offers = {"gce": (*OFFERS["gce"], Offer(flex, 1.0, 3.0))}
+    world = replace(UP, zones=COOLING, offers=offers, outlooks=outlooks)
+    assert not leaves(with_policy(allow_flex_start=True), world)
+
+
 def test_it_leaves_spot_near_the_deadline_and_then_stays() -> None:
     live = replace(LIVE, placement=SPOT)
     assert not leaves(trains(live=live)), "a healthy spot machine is left for no price"

@@ -48,7 +48,11 @@ def test_what_is_no_shape_is_refused(text: str, why: str) -> None:
 def test_offers_are_all_zones_of_a_shape_then_the_next_then_on_demand() -> None:
     shapes = {"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "l4": parse_shape("g2-standard-8")}
     config = GceConfig("p", ("us-east1-c", "us-west1-a"), shapes, prices={"t4": (0.2, 0.7)})
-    found = offers(config)
+    every = offers(config)
+    found = [o for o in every if not o.placement.flex]
+    assert [(o.placement.shape, o.placement.zone) for o in every[len(found) :]] == [
+        ("l4", zone) for zone in ("us-east1-c", "us-west1-a")
+    ], "flex-start comes last, and not for an N1"
     assert [(o.placement.shape, o.placement.zone, o.placement.spot) for o in found] == [
         (shape, zone, spot) for spot in (True, False) for shape in ("t4", "l4") for zone in ("us-east1-c", "us-west1-a")
     ]

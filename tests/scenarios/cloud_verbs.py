@@ -43,16 +43,27 @@ def _zones(stage: Stage, line: Line) -> list[str]:
 
 
 def _stockout(stage: Stage, line: Line) -> None:
-    """cloud stockout [ZONE ...] [market=spot]: no machine there, or no spot machine, until there is capacity again"""
-    if line.values().get("market") == "spot":
-        stage.provider.without_spot.update(_zones(stage, line))
+    """cloud stockout [ZONE ...] [market=spot|flex-start]: no machine there, or none of this kind, until there is
+    capacity again"""
+    if "market" in line.values():
+        _without(stage, line).update(_zones(stage, line))
         return
     stage.provider.stockout(_zones(stage, line), None)
 
 
+def _without(stage: Stage, line: Line) -> set[str]:
+    kinds = {"spot": stage.provider.without_spot, "flex-start": stage.provider.without_flex}
+    return kinds[line.values()["market"]]
+
+
 def _capacity(stage: Stage, line: Line) -> None:
+    """cloud capacity [ZONE ...] [market=spot|flex-start]"""
+    if "market" in line.values():
+        _without(stage, line).difference_update(_zones(stage, line))
+        return
     stage.provider.stockout(_zones(stage, line), 0.0)
     stage.provider.without_spot.difference_update(_zones(stage, line))
+    stage.provider.without_flex.difference_update(_zones(stage, line))
     stage.provider.quota.clear()
     stage.provider.quota_of.clear()
 

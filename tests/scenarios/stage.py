@@ -74,6 +74,7 @@ class Settings:
     release: float = 0.0  # between an accepted release and the machine's end
     irreplaceable: bool = False
     races: bool = False
+    flex: bool = False  # each zone has flex-start too
     meter: str = ""  # who stops the bill of each zone: command, webhook or ask; "" = the release of a machine ends it
     overlap: float = OVERLAP_S
     most: int = 0  # runs with a machine at once; 0 = no limit
@@ -120,6 +121,10 @@ class Stage:
         self.provider.traits = replace(
             self.provider.traits, irreplaceable=self.settings.irreplaceable, races=self.settings.races
         )
+        if self.settings.flex:
+            on_demand = [offer for offer in self.provider.offered if not offer.placement.spot]
+            waiting = [replace(offer, placement=replace(offer.placement, flex=True)) for offer in on_demand]
+            self.provider.offered = (*self.provider.offered, *waiting)
         if self.settings.meter:
             self.provider.meters = meters_of(*self.settings.zones, how=How(self.settings.meter))
         self._set_up()

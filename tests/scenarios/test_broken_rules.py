@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.attempt import Retiring
+from supervisor.domain.attempt import Retiring, Try
 from supervisor.domain.causes import Cause, CauseRule, rule_for
 from supervisor.domain.ledger import Beside
 from supervisor.domain.machines import Machine
@@ -131,6 +131,11 @@ def both_go_on(decision: Decision, *_: object) -> Decision:
     return decision
 
 
+def the_usual_time(_run: object, request: Try, _obs: object, world: World, _now: float) -> float:
+    """A flex-start request is given up, and another one sent, as any other request."""
+    return request.requested_at + world.knobs.launch_timeout_s
+
+
 @pytest.mark.parametrize(
     ("story", "rule", "broken"),
     [
@@ -187,6 +192,10 @@ def both_go_on(decision: Decision, *_: object) -> Decision:
         ("races/second-wins", "supervisor.lifecycle.phases.launching.as_decided", lambda run, obs: (run, obs)),
         ("races/first-wins", "supervisor.lifecycle.phases.placing.rival_offer", no_second_signal),
         ("races/loser-stays", "supervisor.domain.ledger.beside_of", lambda run, now: Beside()),
+        ("rungs/flex-start-granted", "supervisor.lifecycle.phases.launching._overdue_at", the_usual_time),
+        ("rungs/flex-start-killed", "supervisor.lifecycle.phases.launching._overdue_at", the_usual_time),
+        ("rungs/flex-start-deadline-moved",
+         "supervisor.lifecycle.phases.launching.flex_wait_is_over", nothing_waits),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip

@@ -153,6 +153,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "min_run": ("", "min_run_s", seconds),
     "on_failure": ("", "on_failure", str),
     "allow_on_demand": ("", "allow_on_demand", yes),
+    "allow_flex_start": ("", "allow_flex_start", yes),
     "image": ("", "image", str),
     "follow_tag": ("", "image_follow_tag", yes),
     "escalate_after": ("escalate", "after", int),

@@ -141,6 +141,43 @@ def test_an_escalation_that_could_never_happen_is_refused(cloud: Bed, spec: dict
         policy(cloud, **spec)
 
 
+DEADLINE = {"deadline": "2027-01-15T09:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"spot": False}, "requests nothing but on-demand"),
+        ({"optimize": "wait", "allow_on_demand": True, "limits": DEADLINE}, "requests nothing but spot"),
+        ({"keep": "machine"}, "keep: machine"),
+        ({"allow_on_demand": True}, "on-demand follows spot at once"),
+        ({"allow_on_demand": True, "optimize": "deadline", "limits": DEADLINE}, "on-demand follows spot at once"),
+        ({}, "needs a shape that one of its providers has as flex-start"),
+    ],
+)
+def test_a_flex_start_that_could_never_wait_is_refused(cloud: Bed, spec: dict[str, Any], why: str) -> None:
+    if spec:  # else no machine is offered so
+        offer_flex_start(cloud)
+    with pytest.raises(InvalidRequest, match=why) as refused:
+        policy(cloud, allow_flex_start=True, **spec)
+    assert refused.value.code == "INVALID_REQUEST"
+    assert refused.value.errors[0][0] == "#/spec/allow_flex_start"
+
+
+def test_a_flex_start_that_can_wait_is_accepted(cloud: Bed) -> None:
+    offer_flex_start(cloud)
+    assert policy(cloud, allow_flex_start=True).allow_flex_start
+    assert policy(cloud, allow_flex_start=True, allow_on_demand=True, limits=DEADLINE).allow_flex_start
+    assert not policy(cloud).allow_flex_start, "off by default"
+    with pytest.raises(UnknownPrice, match="the flex-start price of t4"):
+        policy(cloud, allow_flex_start=True, limits={"budget_usd": 5.0})
+
+
+def offer_flex_start(cloud: Bed) -> None:
+    waiting = [replace(offer.placement, spot=False, flex=True) for offer in offers("t4") if offer.placement.spot]
+    cloud.provider.offered = (*cloud.provider.offered, *(Offer(place, None, None) for place in waiting))
+
+
 def test_a_budget_counts_on_demand_machines_of_an_escalation(cloud: Bed) -> None:
     assert policy(cloud, limits={"budget_usd": 5.0}), "spot has a price"
     with pytest.raises(UnknownPrice, match="the on-demand price of t4"):

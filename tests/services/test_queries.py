@@ -31,6 +31,7 @@ def test_a_training_run_shows_what_people_look_for(bed: Bed) -> None:
         "shape": "cpu",
         "gpu": None,
         "spot": True,
+        "market": "spot",
     }
     assert shown["machine_id"] == "id-1"
     assert shown["beat"] == {"age_s": 8.0, "phase": "training"}

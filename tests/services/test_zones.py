@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.callers import LOCAL, Caller, Scope
-from supervisor.domain.machines import Away, ZoneRecord
+from supervisor.domain.machines import Away, ZoneRecord, offer_key
 from supervisor.domain.status import Status
 from supervisor.services.reading.health import LoopStatus
 from supervisor.services.reading.offers import zones_json
@@ -36,6 +36,7 @@ def test_what_nobody_has_asked_for_is_told_as_unknown(any_bed: Bed) -> None:
         "shape": "cpu",
         "gpu": None,
         "spot": True,
+        "market": "spot",
         "price_usd_per_h": None,
         "state": "unknown",
         "machines": 0,
@@ -99,6 +100,11 @@ def test_machines_are_counted_where_they_are_and_for_whom(any_bed: Bed) -> None:
     assert told(any_bed, OTHER)["local-a"]["machines"] == 0
     any_bed.change("a-1", status=Status.STOPPED, settled=True)
     assert told(any_bed)["local-a"]["machines"] == 1
+    last = any_bed.run("a-2").attempt
+    assert last is not None
+    flex = replace(last, placement=replace(last.placement, spot=False, flex=True))
+    any_bed.change("a-2", attempt=flex)
+    assert any_bed.store.machines("local cell", None) == {offer_key(flex.placement): 1}, "of flex-start, not on-demand"
 
 
 def test_the_cloud_is_not_asked(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,6 +314,7 @@ class RunSpec(Strict):
     shapes: Names = []
     spot: bool = True
     allow_on_demand: bool = False
+    allow_flex_start: bool = False
     optimize: Literal["cost", "deadline", "wait"] | None = None
     same_region: Literal["require", "advise"] = "advise"
     group: RunId | None = None

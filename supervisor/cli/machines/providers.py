@@ -189,7 +189,7 @@ def _state(zone: Json) -> str:
 
 def _shape(zone: Json) -> str:
     gpu = f" ({safe(zone['gpu'])})" if zone.get("gpu") else ""
-    return safe(zone["shape"]) + gpu + ("" if zone["spot"] else "  on-demand")
+    return safe(zone["shape"]) + gpu + ("" if zone["spot"] else f"  {safe(zone.get('market') or 'on-demand')}")
 
 
 def _lives(zone: Json) -> str:

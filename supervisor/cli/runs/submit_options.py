@@ -109,6 +109,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         ),
         _switch("spot", "--on-demand", "No spot machines.", value=False),
         _switch("allow_on_demand", "--allow-on-demand", "On-demand where no spot machine is available."),
+        _switch("allow_flex_start", "--allow-flex-start", "One request waits for capacity where spot has none."),
         _choice("optimize", "--optimize", "Least cost, earliest end, or spot only.", "cost", "deadline", "wait"),
         _number("race", "--race", "2: ask two zones at once; the first machine is used, the other one deleted."),
         _number("escalate.after", "--escalate-after", "Request another offer after N preemptions."),

@@ -87,7 +87,7 @@ def _offer_lines(offers: Sequence[Json], now: datetime) -> list[str]:
             "#": lambda offer: str(offer["number"]),
             "ZONE": lambda offer: safe(offer["zone"]),
             "SHAPE": lambda offer: safe(offer["shape"]),
-            "MARKET": lambda offer: "spot" if offer["spot"] else "on-demand",
+            "MARKET": lambda offer: safe(offer.get("market") or ("spot" if offer["spot"] else "on-demand")),
             "PRICE": lambda offer: _per_h(offer["price_usd_per_h"]),
             "ON-DEMAND": lambda offer: _per_h(offer["on_demand_usd_per_h"]),
             "CHANCE": lambda offer: DASH if offer["chance"] is None else f"{100 * offer['chance']:.0f} %",

@@ -53,7 +53,7 @@ def where(placement: Json | None) -> str:
     """`us-east1-d  L4` of a placement or a machine; where the GPU is unknown, the shape."""
     if not placement or not placement.get("zone"):
         return DASH
-    market = "  on-demand" if placement.get("spot") is False else ""
+    market = f"  {safe(placement.get('market') or 'on-demand')}" if placement.get("spot") is False else ""
     return safe(f"{placement['zone']}  {placement.get('gpu') or placement.get('shape') or ''}".rstrip() + market)
 
 

@@ -51,7 +51,6 @@ MEANINGS = {
 }
 ORDERS = {"": "urgency", "price": "price", "provider": "the provider's preference"}
 FILTERS = ("state", "region", "shape", "market")
-SPOT, ON_DEMAND = "spot", "on-demand"
 
 
 class Offers(NamedTuple):
@@ -161,7 +160,7 @@ async def zones(request: Request, api: Api) -> Response:
 
 
 def market(offer: Json) -> str:
-    return SPOT if offer["spot"] else ON_DEMAND
+    return str(offer["market"])
 
 
 def choose(offers: Sequence[Json], query: Mapping[str, str]) -> Offers:

@@ -42,6 +42,7 @@ _OPTIONS: Mapping[str, tuple[str, str | bool]] = {
     "shapes": ("shape", "each"),
     "spot": ("on-demand", False),
     "allow_on_demand": ("allow-on-demand", True),
+    "allow_flex_start": ("allow-flex-start", True),
     "optimize": ("optimize", "text"),
     "same_region": ("same-region", "text"),
     "env": ("env", "pairs"),

@@ -133,8 +133,7 @@ def _unusable(run: Run, kept: Kept, world: World, now: float) -> str:
     if rule.fallback != "new" or world.lacks(place.provider):
         return ""
     if world.offers.get(place.provider) and all(offer.placement != place for offer in ladder(run, world, now)):
-        market = "spot" if place.spot else "on-demand"
-        return f"{place.shape} ({market}) in {place.zone} is no choice of this run any more"
+        return f"{place.shape} ({place.market}) in {place.zone} is no choice of this run any more"
     if kept.refused_at is not None and now - kept.refused_at >= rule.wait_s:
         return f"it could not be started within {age_text(rule.wait_s)}: {kept.refusal}"
     return ""

@@ -150,9 +150,8 @@ def _no_place(run: Run, world: World, now: float) -> str:
     choice = choose(replace(run, avoid_zone=own.zone), world, now)
     place = choice.placement if isinstance(choice, Offer) else own
     is_elsewhere = place.zone != own.zone or place.provider != own.provider
-    is_alike = (place.shape, place.spot) == (own.shape, own.spot)
-    market = "spot" if own.spot else "on-demand"
-    return "" if is_elsewhere and is_alike else f"no other zone has a free {market} {own.shape} now"
+    is_alike = (place.shape, place.market) == (own.shape, own.market)
+    return "" if is_elsewhere and is_alike else f"no other zone has a free {own.market} {own.shape} now"
 
 
 def _left_s(run: Run, pulse: Pulse, world: World, now: float) -> float:

@@ -16,7 +16,7 @@ from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, Policy
 from supervisor.domain.run import Run
-from supervisor.lifecycle.offers.market import MarketRule, goal_of, rule_of, rule_while_held
+from supervisor.lifecycle.offers.market import MarketRule, flex_wait_s, goal_of, rule_of, rule_while_held
 from supervisor.lifecycle.offers.paying import Ruling, ruling
 from supervisor.lifecycle.rungs.rule import Choice
 
@@ -29,9 +29,17 @@ def ladder(run: Run, world: World, now: float) -> list[Offer]:
     names, rule = _providers_now(run, world, now), market_rule(run, world, now)
     if rule is None:
         markets = _markets_of(run, now)
-        return [offer for name in names for offer in _rungs(run, name, world, markets, now)]
+        offers = [offer for name in names for offer in _rungs(run, name, world, markets, now)]
+        return offers + _flex_start(run, names, world, rule, now)
     offers = [offer for spot in rule.markets for name in names for offer in _rungs(run, name, world, (spot,), now)]
-    return rule.worth_taking(offers)
+    return rule.worth_taking(offers) + _flex_start(run, names, world, rule, now)
+
+
+def _flex_start(run: Run, names: Sequence[str], world: World, rule: MarketRule | None, now: float) -> list[Offer]:
+    """After everything else: these requests wait where the run would do nothing."""
+    if not flex_wait_s(run, rule, world):
+        return []
+    return [offer for name in names for offer in _rungs(run, name, world, (False,), now, flex=True)]
 
 
 def market_rule(run: Run, world: World, now: float) -> MarketRule | None:
@@ -84,6 +92,8 @@ def request_key(run: Run) -> tuple[object, ...]:
         policy.shapes,
         policy.spot,
         policy.allow_on_demand,
+        policy.allow_flex_start,
+        policy.keep.machine,
         policy.optimize,
         policy.limits.budget_usd is None,
         run.refusals,
@@ -91,13 +101,17 @@ def request_key(run: Run) -> tuple[object, ...]:
     )
 
 
-def _rungs(run: Run, provider: str, world: World, markets: tuple[bool, ...], now: float) -> list[Offer]:
+def _rungs(
+    run: Run, provider: str, world: World, markets: tuple[bool, ...], now: float, *, flex: bool = False
+) -> list[Offer]:
     """The offers of one provider. It may prefer other zones for each kind of machine; the run's own order of zones
     comes before that. A budget cannot end what has no price, so a price that was lost since the submit counts."""
     zones, shapes = bounds(run.policy, provider, world.offers)
     by_kind: dict[tuple[bool, str], dict[str, Offer]] = {}
     for offer in world.offers.get(provider, ()):
         if offer.price_usd_per_h is None and run.policy.limits.budget_usd is not None:
+            continue
+        if offer.placement.flex is not flex:
             continue
         by_kind.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
     rungs = []

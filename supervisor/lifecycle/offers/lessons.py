@@ -80,7 +80,7 @@ def _covers(failed: CreateFailed, requested: Placement, other: Placement) -> boo
         return False
     if failed.scope == "project":
         return True
-    return failed.scope == "region" and (requested.region, requested.spot) == (other.region, other.spot)
+    return failed.scope == "region" and (requested.region, requested.market) == (other.region, other.market)
 
 
 def after_loss(place: Placement, world: World, now: float) -> Lessons:

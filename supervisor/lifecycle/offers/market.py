@@ -17,13 +17,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from supervisor.domain.attempt import CREATE_SETTLED_S
 from supervisor.domain.machines import Offer, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.policies import FOR_COST, FOR_SPOT, Policy
 from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S
 from supervisor.lifecycle.rungs.numbers import FROZEN
-from supervisor.lifecycle.rungs.rule import Choice, Rung, Situation, choose, life_s, waits_for_cheaper
+from supervisor.lifecycle.rungs.rule import (
+    LONGEST_FLEX_START_S,
+    Choice,
+    Rung,
+    Situation,
+    choose,
+    flex_start_s,
+    life_s,
+    waits_for_cheaper,
+)
 from supervisor.wording.forecast import leaving_s
 from supervisor.wording.sessions import changeover_s, work_of
 
@@ -109,6 +119,32 @@ def rule_while_held(
     later = replace(up, held=None, now=now + FROZEN.refusals_s)
     keeps = choice.rung is Rung.SPOT and choose(later, FROZEN).rung is Rung.SPOT
     return choice if keeps else choose(situation, FROZEN)
+
+
+def flex_wait_s(run: Run, rule: MarketRule | None, world: World) -> float:
+    """For how long a flex-start request may wait now; 0 = not at all. A run without a deadline, or which waits for
+    nothing else, may wait for as long as the platform lets it. One whose machines are kept, or whose spec says that it
+    waits for spot, requests none."""
+    policy = run.policy
+    if not policy.allow_flex_start or not policy.spot or policy.keep.machine or goal_of(policy) == FOR_SPOT:
+        return 0.0
+    if rule is None or rule.choice is None:
+        # On-demand is not held back: it would be requested first. With a deadline, nobody knows what may wait.
+        return 0.0 if policy.allow_on_demand else LONGEST_FLEX_START_S
+    return flex_start_s(rule.choice, _withdrawal_s(world)) if rule.waits else 0.0
+
+
+def flex_wait_is_over(rule: MarketRule | None, world: World, now: float) -> bool:
+    """Whether a request that waits must be withdrawn now, so that on-demand is taken at the rule's last moment. Where
+    no rule is known it is not: its own end bounds it."""
+    if rule is None or rule.choice is None:
+        return False
+    return not rule.waits or (rule.until is not None and now >= rule.until - _withdrawal_s(world))
+
+
+def _withdrawal_s(world: World) -> float:
+    """From the end of a wait until another machine can be requested, at the most."""
+    return CREATE_SETTLED_S + 2 * world.knobs.poll_interval_s
 
 
 def reason_text(rule: MarketRule | None, *, spot: bool) -> str:

@@ -70,8 +70,8 @@ def ranking(run: Run, offers: Sequence[Offer], world: World, now: float) -> Call
     return rank
 
 
-def _kind(place: Placement) -> tuple[str, bool, str]:
-    return place.provider, place.spot, place.shape
+def _kind(place: Placement) -> tuple[str, str, str]:
+    return place.provider, place.market, place.shape
 
 
 def _price(offer: Offer) -> tuple[str, float | None]:

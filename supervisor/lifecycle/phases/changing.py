@@ -104,9 +104,10 @@ def _choice(run: Run, pulse: Pulse, world: World, now: float) -> Choice | None:
 
 
 def _offer(run: Run, world: World, now: float, *, spot: bool) -> Offer | None:
-    """What it would request in this market alone; None = nothing there can be requested now. The answer is kept for
-    nobody: other runs, and this one without its machine, ask for both markets."""
-    policy = replace(run.policy, spot=spot, allow_on_demand=not spot, optimize="")
+    """What it would request in this market alone; None = nothing there can be requested now. While it has a machine,
+    it waits for no flex-start. The answer is kept for nobody: other runs, and this one without its machine, ask for
+    both markets."""
+    policy = replace(run.policy, spot=spot, allow_on_demand=not spot, allow_flex_start=False, optimize="")
     choice = choose(replace(run, policy=policy, avoid_zone=""), replace(world, choices=None), now)
     return choice if isinstance(choice, Offer) else None
 

@@ -18,7 +18,7 @@ from supervisor.domain.actions import Launch, MarkHolderGone
 from supervisor.domain.attempt import CREATE_SETTLED_S, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import Machine, MachineState, offer_key
+from supervisor.domain.machines import FLEX_START, Machine, MachineState, offer_key
 from supervisor.domain.observation import (
     BATON,
     BEATS,
@@ -50,7 +50,9 @@ from supervisor.lifecycle.living.overriding import (
     with_marker,
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s, start_pause_s
+from supervisor.lifecycle.offers.ladder import market_rule
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
+from supervisor.lifecycle.offers.market import MarketRule, flex_wait_is_over
 from supervisor.lifecycle.phases.beginning import obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
 from supervisor.lifecycle.phases.racing import as_decided, promoted, rival_failed, with_baton, with_rival_call
@@ -78,6 +80,8 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if stopped is not None:
         return stopped
     run, obs = as_decided(run, obs)
+    assert run.try_ is not None
+    run = _with_end_of_wait(run, run.try_, world, now)
     assert run.try_ is not None
     return with_baton(with_rival_call(_follow_machine(run, run.try_, obs, world, now), obs), obs)
 
@@ -122,10 +126,23 @@ def _is_queued(obs: Observation) -> bool:
 def _overdue_at(run: Run, try_: Try, obs: Observation, world: World, now: float) -> float:
     """When the wait for this request is over, whatever the platform makes of it. A place in a queue is kept as long as
     the run may wait for capacity: a new request would begin at the end of the queue."""
+    if try_.waits_s:  # the request itself says for how long, and no gap of ours moves the last moment for on-demand
+        return try_.requested_at + try_.waits_s
     watched = machines_since(world, try_.placement, try_.requested_at, now)
     if _is_queued(obs):
         return watched + max(world.knobs.launch_timeout_s, run.policy.limits.wait_for_capacity_s)
     return watched + world.knobs.launch_timeout_s
+
+
+def _with_end_of_wait(run: Run, try_: Try, world: World, now: float) -> Run:
+    """A deadline that is moved while a flex-start request waits may need on-demand before the wait ends: it ends now
+    then. That is kept: a request that is being withdrawn does not begin to wait again."""
+    if not try_.waits_s or run.live_attempt is not None or now >= try_.requested_at + try_.waits_s:
+        return run
+    if not flex_wait_is_over(market_rule(run, world, now), world, now):
+        return run
+    waited_s = max(1.0, float(int(now - try_.requested_at)))
+    return replace(run, try_=replace(try_, waits_s=waited_s))
 
 
 def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
@@ -146,7 +163,7 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
         return blind
     if isinstance(obs.beat, Unknown):  # the machine may have reported why it left before the listing showed it once
         return unchanged(run)
-    hold = _waiting_text(obs, try_, overdue_at, now)
+    hold = _waiting_text(obs, try_, overdue_at, market_rule(run, world, now) if try_.waits_s else None, now)
     after, events = _with_need(run if run.hold == hold else replace(run, hold=hold), obs, now)
     return Decision(after, events, actions=(Launch(try_, holder_gone=holder_gone(run)),))
 
@@ -164,13 +181,17 @@ def _without_need(run: Run) -> Run:
     return unneeded(run) if run.person.why and not asks_about_baton(run) else run
 
 
-def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) -> str:
-    """What a request that takes its time waits for; "" = nothing to say yet."""
+def _waiting_text(obs: Observation, try_: Try, overdue_at: float, rule: MarketRule | None, now: float) -> str:
+    """What a request that takes its time waits for; "" = nothing to say yet. `rule`: of a flex-start request."""
     if not isinstance(obs.machine, Seen) or not _is_requested(obs):
         return ""
     if obs.machine.value.needs:  # it waits for a person, who is told so, and not for the platform
         return ""
     zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
+    if try_.waits_s:
+        text = f"a {FLEX_START} request waits in {zone} until {until} at most, and no machine is billed"
+        latest = None if rule is None else rule.until
+        return text if latest is None else f"{text}; on-demand at {clock_text(latest, now)} at the latest"
     if _is_queued(obs):
         queue = f"the queue of {try_.placement.provider}, {zone}"
         return f"it is in {queue}, until {until} at most: {machine.detail}".removesuffix(": ")
@@ -209,6 +230,10 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
     if blind is not None:  # only the baton says whether the request was sent
         return blind
     if not _was_raised(obs.baton, try_.may_claim_after):
+        if try_.waits_s:  # its time was what the deadline allowed, and does not begin again
+            unsent_text = "the request was not sent in its time"
+            failed = CreateFailed(try_.launch_id, Cause.NO_CAPACITY, unsent_text, of_run=True)
+            return _try_failed(run, try_, failed, world, now)
         # An unreadable store kept it from being sent. That teaches nothing about the zone; its time begins now.
         unsent_try = replace(try_, requested_at=now)
         unsent = replace(run, try_=unsent_try, hold="")
@@ -218,7 +243,8 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
         return unchanged(run, check_after=settled_at)
     if not isinstance(obs.lookup, Absent):
         return unchanged(run, wants=unread(obs, LOOKUP))
-    text = f"no machine appeared within {age_text(world.knobs.launch_timeout_s)}, and the request was canceled"
+    limit_s = try_.waits_s or world.knobs.launch_timeout_s
+    text = f"no machine appeared within {age_text(limit_s)}, and the request was canceled"
     return _try_failed(run, try_, CreateFailed(try_.launch_id, Cause.NO_CAPACITY, text), world, now)
 
 
@@ -232,7 +258,8 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     zone = try_.placement.zone
     text = f"No machine in {zone}: {failed.cause}. {failed.detail}"
     event = new_event(EventKind.TRY_FAILED, text, cause=failed.cause, zone=zone, launch_id=try_.launch_id)
-    since = run.waiting.since if run.waiting.since is not None else now
+    began = try_.requested_at if try_.waits_s else now  # that wait was the run's wait for capacity
+    since = run.waiting.since if run.waiting.since is not None else began
     ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail, on=None)
     after = replace(_without_need(run), try_=ended, waiting=replace(run.waiting, since=since))
     if run.open_rival is not None:

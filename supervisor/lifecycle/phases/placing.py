@@ -49,7 +49,7 @@ from supervisor.lifecycle.living.overriding import (
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks
 from supervisor.lifecycle.offers.ladder import escalation_text, market_rule, pay_rule
-from supervisor.lifecycle.offers.market import reason_text
+from supervisor.lifecycle.offers.market import flex_wait_s, reason_text
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.racing import rival_offer
@@ -304,7 +304,6 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
         hold="",
     )
     after = moved(placed, Status.LAUNCHING, now)
-    market = "spot" if place.spot else "on-demand"
     rule = pay_rule(run, world, now)
     reasons = [
         escalation_text(run, now),
@@ -313,7 +312,8 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     ]
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
-    what = f"Requesting {place.shape} {market}" if try_.on is None else f"Starting the kept machine {try_.machine_name}"
+    kept = f"Starting the kept machine {try_.machine_name}"
+    what = f"Requesting {place.shape} {place.market}" if try_.on is None else kept
     also = "" if rival is None else f" and in {rival.placement.zone}: the first machine is used, the other one deleted"
     text = f"{what} in {zone}{also} ({which})."
     event = new_event(
@@ -340,6 +340,7 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
         on_demand_usd_per_h=offer.on_demand_usd_per_h,
         minimum_s=offer.minimum_s,
         off_usd_per_h=offer.off_usd_per_h,
+        waits_s=flex_wait_s(run, market_rule(run, world, now), world) if offer.placement.flex else 0.0,
     )
 
 

@@ -22,6 +22,9 @@ from typing import NamedTuple
 from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
 from supervisor.wording.figures import age_text, clock_text, money_text
 
+# For how long a platform lets a request wait: the provider's folder names the page.
+SHORTEST_FLEX_START_S, LONGEST_FLEX_START_S = 90.0, 7_200.0
+
 
 class Rung(StrEnum):
     SPOT = "spot"
@@ -99,6 +102,18 @@ def latest_wait_s(situation: Situation, numbers: Numbers = FROZEN) -> float:
     assert situation.deadline is not None
     reserve_s = max(_scarce_s(situation, numbers), situation.changeover_s + situation.tick_s)
     return situation.deadline - situation.left_s - reserve_s
+
+
+def flex_start_s(choice: Choice, withdrawal_s: float) -> float:
+    """For how long one flex-start request may wait in place of doing nothing; 0 = not at all. It waits only where the
+    rule itself waits, and is withdrawn so early that on-demand is still taken at `until`: the guarantee stays that of
+    `choose`. `withdrawal_s`: from its end until another machine may be requested."""
+    if choice.rung is not Rung.WAIT:
+        return 0.0
+    most_s = LONGEST_FLEX_START_S
+    if choice.until is not None:
+        most_s = min(most_s, float(int(choice.until - choice.situation.now - withdrawal_s)))
+    return most_s if most_s >= SHORTEST_FLEX_START_S else 0.0
 
 
 def waits_for_cheaper(situation: Situation, cheapest_usd_per_h: float, numbers: Numbers = FROZEN) -> bool:

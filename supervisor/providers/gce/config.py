@@ -24,6 +24,7 @@ STORAGE_SCOPE = f"{SCOPES}devstorage.read_write"
 
 _SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
 _A_SERIES = re.compile(r"a[0-9]+x?-[a-z]+-([1-9][0-9]?)g(-|\Z)")  # a2-highgpu-4g, a3-edgegpu-8g-nolssd, a4x-highgpu-4g
+FLEX_START_SERIES = frozenset({"a2", "a3", "a4", "g2", "h4d"})
 _G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a part of one card
     "g2": {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8},
     "g4": {6: 1, 12: 1, 24: 1, 48: 1, 96: 2, 192: 4, 384: 8},
@@ -163,14 +164,23 @@ def own_cards(machine_type: str) -> int:
     return 0
 
 
+def has_flex_start(shape: Shape) -> bool:
+    """The accelerator-optimized series without A4X and G4, and H4D: docs.cloud.google.com/compute/docs/instances/
+    about-flex-start-vms, as of 2026-11. Cards that are added to an N1 are in no list, so they are not requested."""
+    return shape.machine_type.partition("-")[0] in FLEX_START_SERIES
+
+
 def offers(config: GceConfig) -> tuple[Offer, ...]:
-    """All offers in order of preference: every zone of a shape, then the next shape; on-demand after spot."""
+    """All offers in order of preference: every zone of a shape, then the next shape; on-demand after spot, flex-start
+    last. What Google's discount for flex-start is, no table of ours says: the price of on-demand counts, never less."""
     offered = []
-    for spot in (True, False):
+    for spot, flex in ((True, False), (False, False), (False, True)):
         for shape in config.shapes:
+            if flex and not has_flex_start(config.shapes[shape]):
+                continue
             spot_usd, on_demand_usd = config.prices.get(shape, (None, None))
             for zone in config.offered_zones:
-                placement = Placement(config.name, region_of(zone), zone, shape, spot)
+                placement = Placement(config.name, region_of(zone), zone, shape, spot, flex)
                 usd = spot_usd if spot else on_demand_usd
                 offered.append(Offer(placement, usd, on_demand_usd, BILLED_S))
     return tuple(offered)

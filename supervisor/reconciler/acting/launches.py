@@ -300,6 +300,7 @@ def launch_request(
         timed_out=run.counters.timed_out,
         out_of_memory=run.counters.out_of_memory,
         memory_bytes=run.counters.memory_bytes,
+        waits_s=try_.waits_s,
         keep=run.policy.keep.machine,
     )
 

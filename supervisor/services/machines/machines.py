@@ -52,8 +52,8 @@ class AccountJson(TypedDict):
 
 class SeenMachineJson(TypedDict):
     """`use`: serves, retiring, kept, orphan (ours, and no run needs it), elsewhere or foreign; `why` says it in words.
-    `usd_per_h`: its cost now, null = unknown. `shape`, `spot`, `created_at`: null = not reported. `serves`: the run
-    that needs it now. `attempt`: of that run, null where no run that is not over claims the machine."""
+    `usd_per_h`: its cost now, null = unknown. `shape`, `spot`, `market`, `created_at`: null = not reported. `serves`:
+    the run that needs it now. `attempt`: of that run, null where no run that is not over claims the machine."""
 
     machine: str
     machine_id: str
@@ -64,6 +64,7 @@ class SeenMachineJson(TypedDict):
     shape: str | None
     gpu: GpuName
     spot: bool | None
+    market: str | None
     usd_per_h: float | None
     created_at: str | None
     age_s: float | None
@@ -146,6 +147,7 @@ class SeenMachine:
     gpu: str
     spot: bool | None
     price_usd_per_h: float | None
+    market: str | None
 
     @property
     def ours(self) -> bool:
@@ -229,6 +231,7 @@ def seen_json(seen: SeenMachine, now: float) -> SeenMachineJson:
         "shape": seen.shape or None,
         "gpu": seen.gpu or None,
         "spot": seen.spot,
+        "market": seen.market,
         "usd_per_h": usd(usd_now(seen)),
         "created_at": formats.maybe_time(created),
         "age_s": None if created is None else round(max(0.0, now - created), 1),
@@ -325,13 +328,15 @@ class _Ledger:
         verdict = self._inventory.judge(machine, now)
         try_ = self._tries.get((machine.run_id, machine.launch_id)) if verdict.use is not Use.FOREIGN else None
         shape, spot, price = machine.shape, machine.spot, None
+        market = None if spot is None else "spot" if spot else "on-demand"
         if try_ is not None:
-            shape, spot, price = try_.placement.shape, try_.placement.spot, try_.price_usd_per_h
+            place, price = try_.placement, try_.price_usd_per_h
+            shape, spot, market = place.shape, place.spot, place.market
         elif verdict.claim is not None:
             price = verdict.claim.price_usd_per_h
         if price is None and spot is not None:
             price = self._offers.get((machine.zone, shape, spot))
-        return SeenMachine(self._provider, machine, verdict, shape, self._gpus(shape), spot, price)
+        return SeenMachine(self._provider, machine, verdict, shape, self._gpus(shape), spot, price, market)
 
 
 def _order(seen: SeenMachine) -> tuple[str, str, str]:

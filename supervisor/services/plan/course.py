@@ -259,7 +259,7 @@ def _places(basis: Basis, run: Run, order: Order) -> tuple[list[SpotPlace], floa
     if live is not None and live.placement.spot:  # its own zone is the first, and is one of them perhaps
         others = [each for each, (offer, _) in zip(places, spots, strict=True) if offer.placement != live.placement]
         places = [SpotPlace(live.price_usd_per_h, UP_SHARE), *others]
-    on_demand = next((offer.price_usd_per_h for offer, _ in order if not offer.placement.spot), None)
+    on_demand = next((offer.price_usd_per_h for offer, _ in order if offer.placement.market == "on-demand"), None)
     if on_demand is None:
         prices = [live.on_demand_usd_per_h] if live is not None else [offer.on_demand_usd_per_h for offer, _ in spots]
         on_demand = next(iter(prices), None)

@@ -208,7 +208,7 @@ def _from(run: Run) -> str:
 
 
 def _name(place: Placement) -> str:
-    return f"{place.shape} {'spot' if place.spot else 'on-demand'}"
+    return f"{place.shape} {place.market}"
 
 
 def _place(offer: Offer, record: ZoneRecord | None, readings: Readings) -> PlannedPlace:

@@ -193,7 +193,7 @@ def profile_json(profile: Profile, offer: Offer | None, zone: str = "") -> Profi
 
 def _offer_text(offer: Offer) -> str:
     place = offer.placement
-    return f"{place.shape} {'spot' if place.spot else 'on-demand'} in {place.zone}"
+    return f"{place.shape} {place.market} in {place.zone}"
 
 
 def _fact(fact: Fact[Any], text: str) -> FactShown:

@@ -24,7 +24,7 @@ from supervisor.domain import policies
 from supervisor.domain.bases import BaseStatus, family_of, newest
 from supervisor.domain.errors import BaseNotFound, BaseNotReady, InvalidRequest, SpotError, UnknownPrice
 from supervisor.domain.machines import Offer
-from supervisor.domain.policies import KeepRule, Limits, Policy, ResultRule
+from supervisor.domain.policies import FOR_DEADLINE, FOR_SPOT, KeepRule, Limits, Policy, ResultRule
 from supervisor.lifecycle.offers.ladder import bounds
 from supervisor.lifecycle.phases.racing import never_races
 from supervisor.ports.provider import ProviderUnavailable
@@ -94,6 +94,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     policies.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
     offers = {name: parts.providers[name].offers() for name in names}
     _check_names(policy, tuple(chain.from_iterable(offers.values())))
+    _check_flex_start(policy, tuple(chain.from_iterable(offers.values())))
     for name in names:
         usable = usable_offers(policy, offers[name], bounds(policy, name, offers))
         if not usable:
@@ -192,6 +193,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         shapes=tuple(spec.get("shapes", ())),
         spot=spec.get("spot", True),
         allow_on_demand=spec.get("allow_on_demand", False),
+        allow_flex_start=spec.get("allow_flex_start", False),
         optimize=spec.get("optimize", ""),
         results=tuple(_result(rule) for rule in spec.get("results", ())),
         expect_runtime_s=spec.get("expect_runtime_s"),
@@ -333,7 +335,7 @@ def usable_offers(policy: Policy, offers: Sequence[Offer], bound: tuple[Sequence
         for offer in offers
         if (not zones or offer.placement.zone in zones)
         and offer.placement.shape in shapes
-        and (policy.spot if offer.placement.spot else on_demand)
+        and (policy.allow_flex_start if offer.placement.flex else policy.spot if offer.placement.spot else on_demand)
     ]
 
 
@@ -348,7 +350,7 @@ def _check_prices(offers: Sequence[Offer], setting: str) -> None:
     """A budget needs the price of every offer. `setting`: sets prices, "" = none does. Raises UnknownPrice."""
     for offer in offers:
         if offer.price_usd_per_h is None:
-            place, market = offer.placement, _market(offer.placement.spot)
+            place, market = offer.placement, offer.placement.market
             raise UnknownPrice(
                 f"limits.budget_usd cannot be kept: the {market} price of {place.shape} in {place.zone} is unknown. "
                 f"Refresh the price (spot prices refresh) or set it ({setting or 'in the settings'}), leave that zone "
@@ -356,6 +358,24 @@ def _check_prices(offers: Sequence[Offer], setting: str) -> None:
                 {"zone": place.zone, "shape": place.shape, "market": market},
                 [("#/spec/limits/budget_usd", "needs a known price for every placement")],
             )
+
+
+def _check_flex_start(policy: Policy, offers: Sequence[Offer]) -> None:
+    """A field that can never have an effect is a mistake. `offers`: of all its providers that it may use."""
+    if not policy.allow_flex_start:
+        return
+    why = ""
+    if not policy.spot or policy.optimize == FOR_SPOT:
+        why = "has no effect where the run requests nothing but " + ("spot" if policy.spot else "on-demand")
+    elif policy.keep.machine:
+        why = "is not possible together with keep: machine"
+    elif policy.allow_on_demand and (policy.limits.deadline is None or policy.optimize == FOR_DEADLINE):
+        why = "has no effect where on-demand follows spot at once: leave allow_on_demand out, or set limits.deadline"
+    elif not any(offer.placement.flex for offer in offers):
+        why = "needs a shape that one of its providers has as flex-start"
+    if why:
+        text = f"allow_flex_start {why}. Nothing was stored."
+        raise InvalidRequest(text, {}, [("#/spec/allow_flex_start", why)])
 
 
 def _market(spot: bool) -> str:

@@ -31,6 +31,7 @@ GpuName = Annotated[
     str | None,
     Field(description="GPUs of a machine of this shape for the training: L4, 8 × A100 80GB. null: none, or not known."),
 ]
+Market = Annotated[str, Field(description="spot, on-demand or flex-start; clients must accept other words")]
 CAUSE = "A word of the cause table; clients must accept words that they do not know."
 CauseWord = Annotated[str | None, Field(description=CAUSE)]
 
@@ -42,6 +43,7 @@ class PlacementJson(TypedDict):
     shape: str
     gpu: GpuName
     spot: bool
+    market: Market
 
 
 class BeatShown(TypedDict):
@@ -298,6 +300,7 @@ def placement_json(placement: Placement, gpu_of: GpuOf) -> PlacementJson:
         "shape": placement.shape,
         "gpu": gpu_of(placement),
         "spot": placement.spot,
+        "market": placement.market,
     }
 
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, case, func, literal, literal_column, not_, or_
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Call, OfferKey, ZoneRecord
+from supervisor.domain.machines import Call, OfferKey, ZoneRecord, kind_of
 from supervisor.ports.history import LeaseGap
 from supervisor.ports.store import Lease
 from supervisor.storage.engine.codec import dumps
@@ -94,7 +94,7 @@ def _machines(of_owner: bool) -> Statement:
         return attempts.c.doc.op("::")(literal_column("jsonb")).op("#>>")(literal_column(f"'{{{','.join(path)}}}'"))
 
     def build(dialect: str) -> Any:
-        place = [text_at(dialect, "placement", name) for name in ("provider", "zone", "shape", "spot")]
+        place = [text_at(dialect, "placement", name) for name in ("provider", "zone", "shape", "spot", "flex")]
         of_run = and_(attempts.c.run == runs.c.key, attempts.c.number == runs.c.attempt)
         select = (
             sa.select(*place, func.count())
@@ -248,15 +248,17 @@ def _refused(row: Any) -> Call:
 
 def _offer(doc: dict[str, Any]) -> OfferKey:
     place = doc["placement"]
-    return place["provider"], place["zone"], place["shape"], bool(place["spot"])
+    shape = kind_of(place["shape"], flex=bool(place.get("flex")))
+    return place["provider"], place["zone"], shape, bool(place["spot"])
 
 
 def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, int]:
     """Of the current attempts of runs that are not settled: the machines that are not known gone."""
     statement, params = (MACHINES, {"cell": cell}) if owner is None else (MACHINES_OF, {"cell": cell, "owner": owner})
     counts: dict[OfferKey, int] = {}
-    for provider, zone, shape, spot, count in session.run(statement, params):
-        counts[(provider, zone, shape, spot in (1, "true"))] = count
+    for provider, zone, shape, spot, flex, count in session.run(statement, params):
+        key = (provider, zone, kind_of(shape, flex=flex in (1, "true")), spot in (1, "true"))
+        counts[key] = counts.get(key, 0) + count  # an older row says nothing of flex-start
     return counts
 
 

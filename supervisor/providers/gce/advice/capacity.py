@@ -81,10 +81,11 @@ class CapacityAdvice:
             self._advised, self._refreshed_at = self._with(advised), self._monotonic()
 
     def _with(self, advised: Mapping[OfferKey, float | None]) -> tuple[Offer, ...]:
-        groups: dict[tuple[bool, str], list[Offer]] = {}
+        groups: dict[tuple[str, str], list[Offer]] = {}
         for offer in self._offers:
             chance = advised.get(offer_key(offer.placement))
-            groups.setdefault((offer.placement.spot, offer.placement.shape), []).append(replace(offer, chance=chance))
+            kind = offer.placement.market, offer.placement.shape
+            groups.setdefault(kind, []).append(replace(offer, chance=chance))
         for group in groups.values():
             group.sort(key=lambda offer: _class_of(offer.chance))
         return tuple(offer for group in groups.values() for offer in group)

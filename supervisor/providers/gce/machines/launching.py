@@ -115,7 +115,8 @@ class Launcher:
         """As Provider.launch of ports/provider.py."""
         zone, sent = request.placement.zone, self._sent(request)
         with self.wait_limit_s() as limit_s:
-            end = self._clock.monotonic() + limit_s
+            # A flex-start request may wait for hours: each call looks once, so no thread waits with it.
+            end = self._clock.monotonic() + (0.0 if request.waits_s else limit_s)
             try:
                 operation = self._inserted(request, sent)
             except LaunchFailed as refusal:
