@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
-from tools.policy import relocations, traces, zones
+from tools.policy import guessing, relocations, traces, zones
 from tools.policy.bound import bound_usd
 from tools.policy.replay import Outcome, Rule, greedy, on_demand, production, replay, uniform_progress
 from tools.policy.traces import Case, H
@@ -41,6 +41,8 @@ def main(arguments: list[str]) -> int:
     h100, h100_misses = _h100()
     lines, without_machine = relocations.report()
     print("\n".join(lines))
+    guesses = guessing.report(cases[::10])
+    print(guesses.line)
     if "--held-out" in arguments:
         _print_held_out(cases)
     mean, misses = _mean(outcomes["the rule"]), _misses(outcomes["the rule"])
@@ -50,6 +52,7 @@ def main(arguments: list[str]) -> int:
         *(f"{cell} is {dearer:.2%} dearer than Uniform Progress" for _ in range(dearer > WORST_CELL)),
         *(text for ratio, usd in h100.items() for text in _above(f"H100 at {ratio}", usd, H100_TARGETS_USD[ratio])),
         *without_machine,
+        *guesses.failures,
     ]
     print("\n".join(f"MISSED: {text}" for text in failures) or "every target is kept")
     summary = {
@@ -60,6 +63,7 @@ def main(arguments: list[str]) -> int:
         "optimum_usd": round(bound, 2),
         "h100_1_5_usd": round(h100[1.5], 2),
         "h100_1_2_usd": round(h100[1.2], 2),
+        "guessing_usd": round(guesses.usd, 2),
     }
     print(json.dumps(summary))
     return 1 if failures else 0

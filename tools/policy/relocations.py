@@ -63,62 +63,32 @@ def replay(zones: Sequence[Zone]) -> Replayed:
 
 
 @dataclass
-class _Story:
-    zones: dict[str, tuple[bool, ...]]
-    calls: int = 0
-    relocations: int = 0
-    without_rounds: int = 0
-    without_s: float = 0.0
-    run: Run = field(init=False)
-    world: World = field(init=False)
-    held: str | None = None
+class Memory:
+    """What the requests of a run have taught about its zones."""
+
+    world: World
     past: list[Call] = field(default_factory=list)
     read_at: float = 0.0
 
-    def __post_init__(self) -> None:
-        policy = Policy(spot=True)
-        self.run = Run(1, "replay", "me", "cell", PROVIDER, 1, Status.RECOVERING, policy, BEGIN, BEGIN, BEGIN)
-        offers = tuple(Offer(_place(zone), 2.37, 11.0) for zone in self.zones)
-        self.world = World(Knobs("s"), offers={PROVIDER: offers})
+    def obtained(self, place: Placement, now: float) -> None:
+        self.past.append(Call(offer_key(place), now, obtained=True))
+        record = self.world.zones.get(offer_key(place))
+        self._learn([(offer_key(place), without_failures(record) if record is not None else None)])
 
-    def play(self, number: int) -> None:
-        start = BEGIN + number * TICK_S
-        end, now = start + TICK_S, start
-        if self.held is not None and not self.zones[self.held][number]:
-            self._lose(self.held, now)
-        while self.held is None and now < end:
-            now = self._request(number, now)
-        self.without_rounds += self.held is None
-        self.without_s += min(now, end) - start
-
-    def _lose(self, zone: str, now: float) -> None:
-        self.past[-1] = replace(self.past[-1], ended_at=now, lost=True)
-        self._learn(after_loss(_place(zone), self.world, now))
-        self.run = replace(self.run, avoid_zone=zone)
-        self.held, self.relocations = None, self.relocations + 1
-
-    def _request(self, number: int, now: float) -> float:
-        """One decision; when the next one is due."""
-        self._remember(now)
-        self.world = replace(self.world, judged={}, choices=None)
-        choice = choose(self.run, self.world, now)
-        if not isinstance(choice, Offer):
-            return max(now + 1.0, choice.until or now)
-        place = choice.placement
-        self.calls += 1
-        if self.zones[place.zone][number]:
-            self.held = place.zone
-            self.past.append(Call(offer_key(place), now, obtained=True))
-            record = self.world.zones.get(offer_key(place))
-            self._learn([(offer_key(place), without_failures(record) if record is not None else None)])
-            return now
-        answered = now + ANSWER_S
+    def refused(self, place: Placement, now: float) -> None:
         failed = CreateFailed("1.1.1", Cause.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
-        self.past.append(Call(offer_key(place), answered, obtained=False))
-        self._learn(lessons_of(failed, place, self.world, answered))
-        return answered
+        self.past.append(Call(offer_key(place), now, obtained=False))
+        self._learn(lessons_of(failed, place, self.world, now))
 
-    def _remember(self, now: float) -> None:
+    def lost(self, place: Placement, now: float) -> None:
+        self.past[-1] = replace(self.past[-1], ended_at=now, lost=True)
+        self._learn(after_loss(place, self.world, now))
+
+    def ended(self, now: float) -> None:
+        """Its machine was given back."""
+        self.past[-1] = replace(self.past[-1], ended_at=now)
+
+    def read(self, now: float) -> None:
         if now - self.read_at >= OUTLOOK_EVERY_S:
             self.read_at = now
             self.world = replace(self.world, outlooks=outlooks(self.past, now))
@@ -133,7 +103,60 @@ class _Story:
         self.world = replace(self.world, zones=zones)
 
 
-def _place(zone: str) -> Placement:
+@dataclass
+class _Story:
+    zones: dict[str, tuple[bool, ...]]
+    calls: int = 0
+    relocations: int = 0
+    without_rounds: int = 0
+    without_s: float = 0.0
+    run: Run = field(init=False)
+    memory: Memory = field(init=False)
+    held: str | None = None
+
+    def __post_init__(self) -> None:
+        policy = Policy(spot=True)
+        self.run = Run(1, "replay", "me", "cell", PROVIDER, 1, Status.RECOVERING, policy, BEGIN, BEGIN, BEGIN)
+        self.memory = Memory(world_of(self.zones))
+
+    def play(self, number: int) -> None:
+        start = BEGIN + number * TICK_S
+        end, now = start + TICK_S, start
+        if self.held is not None and not self.zones[self.held][number]:
+            self._lose(self.held, now)
+        while self.held is None and now < end:
+            now = self._request(number, now)
+        self.without_rounds += self.held is None
+        self.without_s += min(now, end) - start
+
+    def _lose(self, zone: str, now: float) -> None:
+        self.memory.lost(place_of(zone), now)
+        self.run = replace(self.run, avoid_zone=zone)
+        self.held, self.relocations = None, self.relocations + 1
+
+    def _request(self, number: int, now: float) -> float:
+        """One decision; when the next one is due."""
+        self.memory.read(now)
+        self.memory.world = replace(self.memory.world, judged={}, choices=None)
+        choice = choose(self.run, self.memory.world, now)
+        if not isinstance(choice, Offer):
+            return max(now + 1.0, choice.until or now)
+        place = choice.placement
+        self.calls += 1
+        if self.zones[place.zone][number]:
+            self.held = place.zone
+            self.memory.obtained(place, now)
+            return now
+        answered = now + ANSWER_S
+        self.memory.refused(place, answered)
+        return answered
+
+
+def world_of(zones: Iterable[str]) -> World:
+    return World(Knobs("s"), offers={PROVIDER: tuple(Offer(place_of(zone), 2.37, 11.0) for zone in zones)})
+
+
+def place_of(zone: str) -> Placement:
     return Placement(PROVIDER, zone.rpartition("-")[0], zone, SHAPE, True)
 
 
