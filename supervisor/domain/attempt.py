@@ -152,12 +152,14 @@ def attempt_on(try_: Try, generation: int, machine_id: str, now: float) -> Attem
 class Moving:
     """Of `on_slow: move` (lifecycle/living/moving). `after_step`: it moves at its first checkpoint after this step;
     None = no plan. `moved_at`: its last move in this generation; `pace`: its steps a second until then. `rung_at`: when
-    it last left a machine for the other market (lifecycle/phases/changing); None = not in this generation."""
+    it last left a machine for the other market (lifecycle/phases/changing); None = not in this generation. `refused`:
+    how often it left for spot since it last obtained a spot machine."""
 
     after_step: int | None = None
     moved_at: float | None = None
     pace: float | None = None
     rung_at: float | None = None
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def test_it_goes_back_to_spot_at_a_checkpoint_and_says_why_with_the_figures() ->
     after = decision.run
     assert after.attempt is not None
     assert (after.status, after.attempt.cause) == (Status.RECOVERING, Cause.SUPERSEDED)
-    assert after.moving == Moving(rung_at=NOW)
+    assert after.moving == Moving(rung_at=NOW, refused=1)
     assert after.counters == trains().counters, "that counts as no failure"
     [machine] = after.retiring
     assert machine.until == NOW + WORLD.knobs.notice_overlap_s, "it goes on until the next one claims the run"

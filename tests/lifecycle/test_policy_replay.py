@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.lifecycle.rungs.rule import Rung
 from tools.policy import __main__ as report
-from tools.policy import races, traces, zones
+from tools.policy import guessing, races, traces, zones
 from tools.policy.bound import bound_usd
 from tools.policy.replay import State, greedy, on_demand, production, replay, uniform_progress
 from tools.policy.traces import ON_DEMAND_USD, SPOT_USD, Case, H, Zone, cases
@@ -85,6 +85,7 @@ def test_a_rule_that_misses_deadlines_fails_the_command(
     monkeypatch.setattr(traces, "cases", lambda: few)
     monkeypatch.setattr(races, "report", lambda: ([], []))
     monkeypatch.setattr(report, "_h100", lambda: ({1.5: 500.0, 1.2: 700.0}, 0))
+    monkeypatch.setattr(guessing, "report", lambda _: guessing.Report("", 1.0, []))
     monkeypatch.setattr(report, "production", lambda *_, **__: lambda _state: Rung.WAIT)
     assert report.main([]) == 1
     *_, verdict, last = capsys.readouterr().out.splitlines()

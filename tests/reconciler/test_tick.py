@@ -83,6 +83,17 @@ def test_state_in_memory_ends_with_its_run() -> None:
     assert not bench.tick._nonces._hashes
 
 
+def test_the_owners_that_are_remembered_are_bounded_and_the_longest_unused_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tick_module, "OWNERS_KEPT", 3)
+    bench = Bench()
+    for number in (2, 1, 3, 4, 5):
+        requested = replace(failed_try(Cause.QUOTA, 1), requested_at=float(number))
+        bench.tick._keep(replace(keyed(number, Status.WAITING, None), owner=f"owner-{number}", try_=requested))
+    assert bench.tick._used_at == {"owner-3": 3.0, "owner-4": 4.0, "owner-5": 5.0}
+
+
 class Settled:
     """What a tick makes of these decisions, each run's first and, after `again`, its second."""
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
-from tools.policy import races, relocations, traces, zones
+from tools.policy import guessing, races, relocations, traces, zones
 from tools.policy.bound import bound_usd
 from tools.policy.replay import Outcome, Rule, greedy, on_demand, production, replay, uniform_progress
 from tools.policy.traces import Case, H
@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> int:
     lines, without_machine = relocations.report()
     of_races, missed_by_races = races.report()
     print("\n".join([*lines, *of_races]))
+    guesses = guessing.report(cases[::10])
+    print(guesses.line)
     if "--held-out" in arguments:
         _print_held_out(cases)
     mean, misses = _mean(outcomes["the rule"]), _misses(outcomes["the rule"])
@@ -52,6 +54,7 @@ def main(arguments: list[str]) -> int:
         *(text for ratio, usd in h100.items() for text in _above(f"H100 at {ratio}", usd, H100_TARGETS_USD[ratio])),
         *without_machine,
         *missed_by_races,
+        *guesses.failures,
     ]
     print("\n".join(f"MISSED: {text}" for text in failures) or "every target is kept")
     summary = {
@@ -62,6 +65,7 @@ def main(arguments: list[str]) -> int:
         "optimum_usd": round(bound, 2),
         "h100_1_5_usd": round(h100[1.5], 2),
         "h100_1_2_usd": round(h100[1.2], 2),
+        "guessing_usd": round(guesses.usd, 2),
     }
     print(json.dumps(summary))
     return 1 if failures else 0

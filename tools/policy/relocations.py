@@ -67,7 +67,7 @@ class Memory:
 
     def __init__(self, zones: Iterable[str], reads: int = CALLS_READ) -> None:
         """The order of the zones is the order of the settings. `reads`: so many of the last calls count."""
-        offers = tuple(Offer(_place(zone), 2.37, 11.0, minimum_s=60.0) for zone in zones)
+        offers = tuple(Offer(place_of(zone), 2.37, 11.0, minimum_s=60.0) for zone in zones)
         self.world = World(Knobs("s"), offers={PROVIDER: offers}, races=frozenset({PROVIDER}))
         self.calls: list[Call] = []
         self.reads, self.read_at = reads, 0.0
@@ -93,7 +93,11 @@ class Memory:
     def lost(self, zone: str, now: float) -> None:
         """The machine of the last call."""
         self.calls[-1] = replace(self.calls[-1], ended_at=now, lost=True)
-        self._learn(after_loss(_place(zone), self.world, now))
+        self._learn(after_loss(place_of(zone), self.world, now))
+
+    def ended(self, now: float) -> None:
+        """The machine of the last call was given back."""
+        self.calls[-1] = replace(self.calls[-1], ended_at=now)
 
     def _learn(self, lessons: Iterable[tuple[OfferKey, ZoneRecord | None]]) -> None:
         zones = dict(self.world.zones)
@@ -149,7 +153,7 @@ class _Story:
         return now + ANSWER_S
 
 
-def _place(zone: str) -> Placement:
+def place_of(zone: str) -> Placement:
     return Placement(PROVIDER, zone.rpartition("-")[0], zone, SHAPE, True)
 
 

@@ -23,7 +23,8 @@ DONE_S = 1e-3
 class State:
     """What a rule may see at the beginning of a tick. `held`: None also where it was just lost. `starts_s`: what the
     machine that is held still needs before it trains. `seen_s`, `losses`: for how long spot was seen up here, and how
-    often that ended. `own_s`, `own_losses`: the same of this run's own spot machines."""
+    often that ended. `own_s`, `own_losses`: the same of this run's own spot machines.
+    `refused_s`: what requests in vain take in this tick, before a machine is obtained; the rule may set it."""
 
     case_deadline_s: float
     changeover_s: float
@@ -36,6 +37,7 @@ class State:
     losses: int = 0
     own_s: float = 0.0
     own_losses: int = 0
+    refused_s: float = 0.0
 
     @property
     def remains_s(self) -> float:
@@ -65,7 +67,7 @@ def replay(up: tuple[bool, ...], changeover_s: float, rule: Rule) -> Outcome:
         held = None if rung is Rung.WAIT or (rung is Rung.SPOT and not is_up) else rung
         if held is not None:
             if held is not state.held:
-                state.starts_s = changeover_s
+                state.starts_s = changeover_s + state.refused_s
             usd += (ON_DEMAND_USD if held is Rung.ON_DEMAND else SPOT_USD) * TICK_S / H
             state.left_s -= max(0.0, TICK_S - state.starts_s)
             state.starts_s = max(0.0, state.starts_s - TICK_S)
@@ -83,6 +85,7 @@ def _see(state: State, is_up: bool) -> None:
     elif state.is_up:
         state.losses += 1
     state.is_up = is_up
+    state.refused_s = 0.0
     if state.held is Rung.SPOT and not is_up:
         state.held = None
         state.own_losses += 1

@@ -30,6 +30,7 @@ from supervisor.lifecycle.rungs.rule import (
     Rung,
     Situation,
     choose,
+    choose_return,
     flex_start_s,
     life_s,
     waits_for_cheaper,
@@ -105,8 +106,7 @@ def rule_while_held(
     run: Run, offers: Iterable[Offer], world: World, now: float, *, spot: Offer | None, unsaved_s: float
 ) -> Choice | None:
     """What the rule says to a run that trains; None: no rule of costs has placed it. `spot`: a spot machine that it can
-    have now. `unsaved_s`: what it would train again after a change. Back to spot it goes only where the rule, asked
-    again when some requests were refused, would still wait for spot or take it: else it would pay for two starts."""
+    have now. `unsaved_s`: what it would train again after a change."""
     live, situation = run.live_attempt, _situation(run, list(offers), world, now)
     if live is None or situation is None or goal_of(run.policy) != FOR_COST:
         return None
@@ -114,11 +114,8 @@ def rule_while_held(
     situation = replace(situation, held=held, left_s=situation.left_s + unsaved_s, spot_is_up=held is Rung.SPOT)
     if held is Rung.SPOT or spot is None:
         return choose(situation, FROZEN)
-    up = replace(situation, spot_is_up=True, spot_usd_per_h=spot.price_usd_per_h)
-    choice = choose(up, FROZEN)
-    later = replace(up, held=None, now=now + FROZEN.refusals_s)
-    keeps = choice.rung is Rung.SPOT and choose(later, FROZEN).rung is Rung.SPOT
-    return choice if keeps else choose(situation, FROZEN)
+    back = choose_return(replace(situation, spot_is_up=True, spot_usd_per_h=spot.price_usd_per_h), FROZEN)
+    return back or choose(situation, FROZEN)
 
 
 def flex_wait_s(run: Run, rule: MarketRule | None, world: World) -> float:

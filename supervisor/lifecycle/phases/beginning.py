@@ -38,6 +38,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         counters=replace(run.counters, attempts=try_.attempt),
         waiting=replace(run.waiting, since=None, reasons=()),
         pulse=None,
+        moving=replace(run.moving, refused=0) if try_.placement.spot else run.moving,
         retiring=retiring,
         hold="",  # what the launch waited for is over
     )

@@ -5,8 +5,8 @@ From spot it goes to on-demand when the next loss would come too late. A healthy
 
 Whether spot can be had is not known before it is requested, and nothing is requested to find out. So the run asks only
 where a spot machine can be had with a chance of `least_chance`, by the answers that the requests of all runs got
-(`ranking.chance_of`), and once in `change_pause_s`. If all zones refuse then, the rule places it on on-demand again:
-the time of these requests and both starts have been kept before it left.
+(`ranking.chance_of`), and after a pause that doubles with each return that brought no spot machine. If all zones refuse
+then, the rule places it on on-demand again: the time of these requests and both starts have been kept before it left.
 
 The moment is a new checkpoint, so next to nothing is trained twice. It must be the one that the baton names: only that
 one is verified. The attempt ends like a preemption with notice: the old machine goes on until the next one claims the
@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.contract.heartbeat import Beat
-from supervisor.domain.attempt import Pulse
+from supervisor.domain.attempt import Moving, Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState, Offer, offer_key
 from supervisor.domain.observation import BATON, Observation, Seen, World
@@ -33,8 +33,8 @@ from supervisor.lifecycle.offers.ladder import rule_in_place
 from supervisor.lifecycle.offers.making_room import may_yield
 from supervisor.lifecycle.offers.market import goal_of
 from supervisor.lifecycle.offers.ranking import chance_of
-from supervisor.lifecycle.rungs.numbers import FROZEN
-from supervisor.lifecycle.rungs.rule import Choice, Rung
+from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
+from supervisor.lifecycle.rungs.rule import Choice, Rung, return_pause_s
 from supervisor.lifecycle.rungs.survival import NOTHING_KNOWN
 from supervisor.wording.attempt import MOVED
 from supervisor.wording.figures import count_text
@@ -64,7 +64,7 @@ def changed_rung(run: Run, beat: Beat | None, obs: Observation, world: World, no
         return unchanged(run, wants=frozenset({BATON}))
     if not _is_verified(pulse, obs):
         return None
-    moved = replace(run, moving=replace(run.moving, rung_at=now))
+    moved = replace(run, moving=after_leaving(run.moving, now, for_spot=not live.placement.spot))
     why = f"{MOVED}{count_text(pulse.checkpoint_step or 0)}: {choice.why}"
     end = End(Cause.SUPERSEDED, why, machines.readings(obs), overlap_s=world.knobs.notice_overlap_s)
     return end_attempt(moved, end, world, now)
@@ -94,10 +94,10 @@ def _choice(run: Run, pulse: Pulse, world: World, now: float) -> Choice | None:
         choice = rule_in_place(run, world, now, spot=None, unsaved_s=unsaved_s)
         is_needed = choice is not None and choice.rung is Rung.ON_DEMAND
         return choice if is_needed and _offer(run, world, now, spot=False) is not None else None
-    if run.moving.rung_at is not None and abs(now - run.moving.rung_at) < FROZEN.change_pause_s:
-        return None
+    if _is_pausing(run.moving, now):
+        return None  # cheap, and true for most checkpoints
     spot = _offer(run, world, now, spot=True)
-    if spot is None or _chance(spot, world, now) < FROZEN.least_chance:
+    if spot is None or not is_return_due(run.moving, spot, world, now):
         return None
     choice = rule_in_place(run, world, now, spot=spot, unsaved_s=unsaved_s)
     return choice if choice is not None and choice.rung is Rung.SPOT else None
@@ -110,6 +110,20 @@ def _offer(run: Run, world: World, now: float, *, spot: bool) -> Offer | None:
     policy = replace(run.policy, spot=spot, allow_on_demand=not spot, allow_flex_start=False, optimize="")
     choice = choose(replace(run, policy=policy, avoid_zone=""), replace(world, choices=None), now)
     return choice if isinstance(choice, Offer) else None
+
+
+def is_return_due(moving: Moving, spot: Offer, world: World, now: float, *, numbers: Numbers = FROZEN) -> bool:
+    """Whether a run on on-demand may leave it to request this machine. `make policy` asks the same."""
+    return not _is_pausing(moving, now, numbers) and _chance(spot, world, now) >= numbers.least_chance
+
+
+def after_leaving(moving: Moving, now: float, *, for_spot: bool = True) -> Moving:
+    """A return counts as refused until a spot machine is obtained (`phases/beginning`)."""
+    return replace(moving, rung_at=now, refused=moving.refused + for_spot)
+
+
+def _is_pausing(moving: Moving, now: float, numbers: Numbers = FROZEN) -> bool:
+    return moving.rung_at is not None and abs(now - moving.rung_at) < return_pause_s(moving.refused, numbers)
 
 
 def _chance(offer: Offer, world: World, now: float) -> float:

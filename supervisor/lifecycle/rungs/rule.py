@@ -24,6 +24,7 @@ from supervisor.wording.figures import age_text, clock_text, money_text
 
 # For how long a platform lets a request wait: the provider's folder names the page.
 SHORTEST_FLEX_START_S, LONGEST_FLEX_START_S = 90.0, 7_200.0
+DOUBLINGS = 10  # of a pause; it is then longer than any training
 
 
 class Rung(StrEnum):
@@ -95,6 +96,22 @@ def choose(situation: Situation, numbers: Numbers = FROZEN) -> Choice:
     if rung is Rung.WAIT and situation.deadline is not None:
         until = max(situation.now, latest_wait_s(situation, numbers))
     return Choice(rung, until, reason, situation)
+
+
+def choose_return(up: Situation, numbers: Numbers = FROZEN) -> Choice | None:
+    """What a run on on-demand hears before it leaves its machine to request spot, which is up as far as it can guess;
+    None = it stays. It leaves only where the rule would still take spot, or wait for it, after some refused requests:
+    else it would pay for two starts."""
+    choice = choose(up, numbers)
+    later = replace(up, held=None, now=up.now + numbers.refusals_s)
+    leaves = choice.rung is Rung.SPOT and choose(later, numbers).rung is Rung.SPOT
+    return choice if leaves else None
+
+
+def return_pause_s(refused: int, numbers: Numbers = FROZEN) -> float:
+    """How long a run on on-demand stays there since it last left a machine for the other market. `refused`: its
+    returns to spot in a row that brought no spot machine."""
+    return numbers.change_pause_s * 2.0 ** min(max(0, refused - 1), DOUBLINGS)
 
 
 def latest_wait_s(situation: Situation, numbers: Numbers = FROZEN) -> float:
