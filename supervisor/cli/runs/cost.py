@@ -100,13 +100,50 @@ LEDGER = Table(
 )
 
 
+def _hours(name: str) -> Callable[[Json], str]:
+    return lambda row: DASH if row[name] is None else f"{row[name] / 3600:.1f}"
+
+
+def _difference(row: Json) -> str:
+    usd = row["difference_usd"]
+    return DASH if usd is None else f"{'-' if usd < 0 else '+'}{money(abs(usd))}"
+
+
+BILLED = Table(
+    "run_id",
+    {
+        "DAY": lambda row: row["day"],
+        "RUN": lambda row: safe(row["run_id"]),
+        "OUR HOURS": _hours("ours_s"),
+        "BILLED HOURS": _hours("billed_s"),
+        "OURS": lambda row: f"{'≥ ' if row['lower_bound'] else ''}{money(row['ours_usd'])}",
+        "BILLED": lambda row: money(row["billed_usd"]),
+        "DIFFERENCE": _difference,
+        "REASON": lambda row: safe(row["reason"].replace("_", " ")),
+    },
+)
+UNKNOWN_MACHINES = Table(
+    "name",
+    {
+        "BILLED, UNKNOWN TO US": lambda machine: safe(machine["name"]),
+        "ZONE": lambda machine: safe(machine["zone"]),
+        "RUN": lambda machine: safe(machine["run_id"] or DASH),
+        "DAYS": lambda machine: f"{machine['first_day']} – {machine['last_day']}",
+        "HOURS": _hours("billed_s"),
+        "BILLED": lambda machine: money(machine["billed_usd"]),
+    },
+)
+
+
 @click.command()
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @run_filters
 @click.option(
     "--by", type=click.Choice(["run", "group", "owner", "month"]), help="What the billed time was for, by this."
 )
-@click.option("--csv", "as_csv", is_flag=True, help="With --by: as CSV, with seconds and dollars of each class.")
+@click.option("--billed", is_flag=True, help="Beside the platform's own bill, by day and run. Reading it costs money.")
+@click.option("--again", is_flag=True, help="With --billed: read the bill now, also if the last read is of today.")
+@click.option("--csv", "as_csv", is_flag=True, help="With --by or --billed: as CSV, with all figures.")
 @limit_option
 @output_options
 @click.pass_context
@@ -120,20 +157,30 @@ def cost(
     limit: int,
     query: Json,
     by: str | None,
+    billed: bool,
+    again: bool,
     as_csv: bool,
 ) -> None:
     """Show what runs have cost so far, what on-demand machines would have cost, and what their files cost a month.
 
     One RUN is shown attempt by attempt; without RUN the newest runs are listed. With --by each billed second is in one
-    class: productive, saving, lost, and so on; --since then counts the time since so long ago.
+    class: productive, saving, lost, and so on; --since then counts the time since so long ago. --billed compares our
+    figures with the platform's bill, of the last 31 days or since --since.
     """
     for run_id in run_ids:
         not_empty(ctx, ctx.command.params[0], run_id)
+    if billed:
+        if by is not None or run_ids or any(value for name, value in query.items() if name != "created_after"):
+            raise click.UsageError("With --billed only --since, --again and --csv choose what is shown.")
+        _show_billed(client, form, query["created_after"], again=again, as_csv=as_csv)
+        return
+    if again:
+        raise click.UsageError("--again needs --billed.")
     if by is not None:
         _show_ledger(client, form, by, _ledger_query(query, run_ids), as_csv=as_csv)
         return
     if as_csv:
-        raise click.UsageError("--csv needs --by, such as --by month.")
+        raise click.UsageError("--csv needs --by, such as --by month, or --billed.")
     if len(run_ids) == 1:
         _show_run(client, form, run_ids[0])
         return
@@ -161,8 +208,7 @@ def _ledger_query(query: Json, run_ids: tuple[str, ...]) -> Json:
 
 def _show_ledger(client: Client, form: str, by: str, query: Json, *, as_csv: bool) -> None:
     if as_csv:
-        response = client.send("GET", "/v1/ledger", {"by": by, "format": "csv", **query})
-        output.show_log(response.body.decode().replace("\r\n", "\n"))
+        output.show_log(_csv(client, "/v1/ledger", {"by": by, **query}))
         return
     answer = client.get("/v1/ledger", by=by, **query)
     rows: list[Json] = answer["rows"]
@@ -174,6 +220,31 @@ def _show_ledger(client: Client, form: str, by: str, query: Json, *, as_csv: boo
     output.show(LEDGER.lines([*rows, {**answer["total"], "name": "total"}] if len(rows) > 1 else rows))
     if not answer["complete"]:
         output.note("There are more runs, which are older.")
+
+
+def _show_billed(client: Client, form: str, since: str | None, *, again: bool, as_csv: bool) -> None:
+    query: Json = {"since": since, "again": "true" if again else None}
+    if as_csv:
+        output.show_log(_csv(client, "/v1/ledger/billed", query))
+        return
+    answer = client.get("/v1/ledger/billed", **query)
+    rows: list[Json] = answer["rows"]
+    if output.emit(answer, rows, form, BILLED.key):
+        return
+    if rows:
+        output.show(BILLED.lines(rows))
+    else:
+        output.note("Nothing was billed in this time, by our figures and by the bill.")
+    if answer["unknown"]:
+        output.show(UNKNOWN_MACHINES.lines(answer["unknown"]))
+    total, settled = answer["total"], answer["settled_until"]
+    whole = f"days before {settled[:16]}Z" if settled else "no day yet"
+    foot = f"Compared ({whole}): ours {money(total['ours_usd'])}, billed {money(total['billed_usd'])}"
+    output.show(output.paragraph(f"{foot} · read {answer['read_at'][:16]}Z from {safe(answer['source'])}", "  "))
+
+
+def _csv(client: Client, path: str, query: Json) -> str:
+    return client.send("GET", path, {**query, "format": "csv"}).body.decode().replace("\r\n", "\n")
 
 
 def _total(costs: list[Json]) -> Json:
