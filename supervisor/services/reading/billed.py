@@ -129,7 +129,7 @@ class Billed:
         """From the last table, without a read."""
         source = "; ".join(bills.terms for bills in self._parts.bills.values())
         if self._unknown is None:
-            return Finding(CHECK, OK, f"not read since the start: `spot cost --billed` reads {source}")
+            return Finding(CHECK, OK, f"not read since the start: `spot bill` reads {source}")
         if not self._unknown:
             return Finding(CHECK, OK, f"each billed machine of this supervisor is known; read from {source}")
         names = ", ".join(machine["name"] for machine in self._unknown[:5])
@@ -140,7 +140,7 @@ class Billed:
             WARN,
             f"{plural(len(self._unknown), 'machine')} billed and unknown to us, {sum_text}: {names}",
             "another database has used this supervisor's id, or the run of a machine was deleted here",
-            "look for them at the platform, and delete those that still run; spot cost --billed has their days",
+            "look for them at the platform, and delete those that still run; spot bill has their days",
         )
 
     def _read(self, name: str, *, again: bool) -> tuple[float, Bill]:

@@ -125,7 +125,7 @@ def line_usd(line: BillLine) -> tuple[float, float] | None:
     return (line.cost / rate, line.credits / rate) if rate is not None and rate > 0 else None
 
 
-def byday_of(entries: Iterable[Entry]) -> dict[str, Ours]:
+def by_day(entries: Iterable[Entry]) -> dict[str, Ours]:
     """The billed time of a run, cut at the days of UTC."""
     days: dict[str, Ours] = {}
     for entry in entries:
