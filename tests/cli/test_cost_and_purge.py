@@ -178,11 +178,14 @@ def test_what_the_billed_time_was_for(api, spot) -> None:
 
 def test_a_ledger_as_csv_and_its_refused_filters(api, spot) -> None:
     api.respond("GET", "/v1/ledger", b"month,runs\r\n2026-11,3\r\n")
+    api.respond("GET", "/v1/runs/digits-7", a_run())
     ended = spot("cost", "digits-7", "--by", "month", "--csv")
     assert ended.lines == ["month,runs", "2026-11,3"]
-    assert api.requests[0].query == {"by": ["month"], "format": ["csv"], "run_id": ["digits-7"]}
+    assert api.requests[1].query == {"by": ["month"], "format": ["csv"], "run_id": ["digits-7"]}
     assert "--csv needs --by" in spot("cost", "--csv").err
     assert "only --group" in spot("cost", "--by", "run", "-s", "running").err
+    unknown = spot("cost", "nobody-1", "--by", "month")
+    assert unknown.code == spot("cost", "nobody-1").code != 0, "an unknown run is refused in both"
 
 
 BILLED = {

@@ -16,12 +16,12 @@ from supervisor.ports.platform import Bill, BillKind, BillLine
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.reading import matching
 from supervisor.services.reading.billed import DAYS, Billed, csv_text
-from supervisor.services.reading.matching import Known, Ours, compare
+from supervisor.services.reading.matching import Ours, Owners, compare
 from tests.services.bed import Bed
 
 DAY = "2026-11-20"
 KEY = (DAY, "a-1")
-KNOWN = Known({("a-1", "1.1.1"): True, ("a-1", "1.1.2"): False}, {"m-1": ("a-1", "1.1.1")})
+KNOWN = Owners({("a-1", "1.1.1"): True, ("a-1", "1.1.2"): False}, {"m-1": ("a-1", "1.1.1")})
 
 
 def at(day: str, hour: float = 0.0) -> float:

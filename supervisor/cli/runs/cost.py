@@ -165,6 +165,8 @@ def cost(
     for run_id in run_ids:
         not_empty(ctx, ctx.command.params[0], run_id)
     if by is not None:
+        for run_id in run_ids:
+            client.get(run_path(run_id))  # an unknown run is refused, as without --by
         _show_ledger(client, form, by, _ledger_query(query, run_ids), as_csv=as_csv)
         return
     if as_csv:

@@ -28,8 +28,8 @@ from supervisor.services.reading.matching import (
     DAY_S,
     BilledParts,
     BilledRow,
-    Known,
     Ours,
+    Owners,
     by_day,
     compare,
     day_of,
@@ -103,8 +103,8 @@ class Billed:
         with self._guard:  # two requests at once pay for one read
             reads = {name: self._read(name, again=again) for name in parts.bills}
         read_at, bill = min(at for at, _ in reads.values()), _together([bill for _, bill in reads.values()])
-        ours, known, complete = self._ours(bill)
-        rows, lines = compare(ours, bill, known, label_value(parts.store.supervisor_id))
+        ours, owners, complete = self._ours(bill)
+        rows, lines = compare(ours, bill, owners, label_value(parts.store.supervisor_id))
         unknown = _machines(lines)
         self._unknown = unknown
         first = bill.since if since is None else max(bill.since, since // DAY_S * DAY_S)
@@ -158,7 +158,7 @@ class Billed:
         self._reads[name] = now, bill
         return self._reads[name]
 
-    def _ours(self, bill: Bill) -> tuple[dict[tuple[str, str], Ours], Known, bool]:
+    def _ours(self, bill: Bill) -> tuple[dict[tuple[str, str], Ours], Owners, bool]:
         """What we think of the bill's days, of the newest runs and of those that the bill names."""
         parts, store = self._parts, self._parts.store
         runs, complete = newest_runs(parts, RunFilter())
@@ -166,26 +166,26 @@ class Billed:
         older = {line.run_id for line in bill.lines if line.run_id} - names
         runs += [run for run in map(store.find, sorted(older)) if run is not None]
         ours: dict[tuple[str, str], Ours] = {}
-        known = Known()
+        owners = Owners()
         for run, entries in entries_of_runs(parts, self._queries, runs, parts.clock.now()):
             rented = [each for each in entries if each.attempt and each.attempt.placement.provider in parts.bills]
             for each in rented:
                 if each.attempt is not None:
-                    known.launches[run.run_id, each.attempt.launch_id] = True
-                    known.names[each.attempt.machine_name] = run.run_id, each.attempt.launch_id
+                    owners.launches[run.run_id, each.attempt.launch_id] = True
+                    owners.names[each.attempt.machine_name] = run.run_id, each.attempt.launch_id
             for day, amount in by_day(rented).items():
                 if day_of(bill.since) <= day < day_of(bill.until):
                     ours[day, run.run_id] = amount
-        self._add_tries(runs, bill, known)
-        return ours, known, complete
+        self._add_tries(runs, bill, owners)
+        return ours, owners, complete
 
-    def _add_tries(self, runs: Sequence[Run], bill: Bill, known: Known) -> None:
+    def _add_tries(self, runs: Sequence[Run], bill: Bill, owners: Owners) -> None:
         """Of launches in the bill that became no attempt."""
         keys = {run.run_id: run.key for run in runs}
-        for run_id in sorted({line.run_id for line in bill.lines if known.launch_of(line) is None} & keys.keys()):
+        for run_id in sorted({line.run_id for line in bill.lines if owners.launch_of(line) is None} & keys.keys()):
             for try_ in self._parts.store.tries(keys[run_id]):
-                known.launches.setdefault((run_id, try_.launch_id), False)
-                known.names.setdefault(try_.machine_name, (run_id, try_.launch_id))
+                owners.launches.setdefault((run_id, try_.launch_id), False)
+                owners.names.setdefault(try_.machine_name, (run_id, try_.launch_id))
 
 
 def _together(bills: Sequence[Bill]) -> Bill:

@@ -85,7 +85,7 @@ class Ours:
 
 
 @dataclass(slots=True)
-class Known:
+class Owners:
     """Whose a line is. `launches`: (run, launch) -> it has an attempt, so that its time is ours; `names`: of machines
     -> (run, launch)."""
 
@@ -143,7 +143,7 @@ def by_day(entries: Iterable[Entry]) -> dict[str, Ours]:
 
 
 def compare(
-    ours: Mapping[tuple[str, str], Ours], bill: Bill, known: Known, supervisor_id: str
+    ours: Mapping[tuple[str, str], Ours], bill: Bill, owners: Owners, supervisor_id: str
 ) -> tuple[list[BilledRow], list[BillLine]]:
     """`ours`: (day, run) -> what we think. The rows, the newest day first; and the lines that are ours by their label,
     of no launch that we know."""
@@ -152,9 +152,9 @@ def compare(
     for line in bill.lines:
         if line.supervisor_id not in ("", supervisor_id):
             continue
-        launch = known.launch_of(line)
+        launch = owners.launch_of(line)
         if launch is not None:
-            billed.setdefault((line.day, launch[0]), _Billed()).add(line, known.launches[launch])
+            billed.setdefault((line.day, launch[0]), _Billed()).add(line, owners.launches[launch])
         elif line.supervisor_id:
             unknown.append(line)
     settled = bill.settled_until
