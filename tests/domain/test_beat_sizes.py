@@ -83,11 +83,16 @@ def spoken(**changes: object) -> Beat:
 
 
 GUESS = Guess(7, 100, 1.0000000004232524e16)
+LONG = spoken(
+    metrics=WIDE, guess=GUESS, message='"' * 300, pruned=Pruned(9, ((7, "é" * 40),) * 8),
+    signs=signs.encode(signs_by("x" * 300))
+)  # fmt: skip
+assert len(heartbeat.encode(LONG)) > MAX_STORED_BYTES
 
 
 @settings(max_examples=40, deadline=None)
 @given(beat=beats)
-@example(beat=spoken(metrics=WIDE, guess=GUESS, message='"' * 300, pruned=Pruned(9, ((7, "é" * 40),) * 8)))
+@example(beat=LONG)
 def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     stored = encode_within(beat, MAX_STORED_BYTES)
     assert len("beat") + len(stored) <= BUCKET_BYTES
