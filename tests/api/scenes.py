@@ -343,7 +343,7 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, bills, ends, is_approved, logs, curves, beats, claims_its_job, files, is_purged, leaves_evidence, takes_over,
-    code, works_on_a_living_run, machines,
+    submits, bills, ends, is_approved, logs, curves, beats, claims_its_job, files, is_purged, leaves_evidence,
+    takes_over, code, works_on_a_living_run, machines,
     waits_for_its_person, own_gpus, prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip
