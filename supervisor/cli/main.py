@@ -65,6 +65,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "gates": ("runs.gates", "Show what was checked for a run, and what is wrong."),
         "incidents": ("runs.incidents", "Show runs that failed alike; close an incident."),
         "cost": ("runs.cost", "Show what runs and their files cost."),
+        "bill": ("runs.cost", "Compare our figures with the platform's own bill."),
         "base": ("machines.bases", "Prepared machines: `create NAME`, `ls`, `rm NAME`."),
         "provider": ("machines.providers", "Where machines come from: `list`, `show NAME`, `add NAME`."),
         "zones": ("machines.providers", "Show which zones had machines lately, and which did not."),

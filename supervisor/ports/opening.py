@@ -17,7 +17,7 @@ from supervisor.ports.claims import Claims
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.objectstore import LeftBy, LeftOutput, NotWaitedFor, ObjectStore, Relay
-from supervisor.ports.platform import Platform
+from supervisor.ports.platform import Bills, Platform
 from supervisor.ports.provider import Disasters, DiskImages, OwnCards, Provider
 
 Hook = Callable[[str, str, Notification], int]  # (address, secret that signs or "", message) -> the HTTP status
@@ -73,7 +73,7 @@ class OpenedProvider:
     at the platform; may send a request, and raises nothing. `relay(supervisor_id)`: the object stores that its machines
     work with; None = they open ours. `publish`: shows the platform's schedulers what a preemption of a machine would
     lose, and sends nothing where they see it already; None = no scheduler there looks at it. `images`: of the
-    disks of its machines; None = it makes none."""
+    disks of its machines; None = it makes none. `bills` None: the platform's bill is not read."""
 
     provider: Provider
     platform: Platform
@@ -88,4 +88,5 @@ class OpenedProvider:
     relay: Callable[[str], Relay] | None = None
     publish: Publish | None = None
     images: DiskImages | None = None
+    bills: Bills | None = None
     close: Callable[[], None] = lambda: None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from enum import StrEnum
 from typing import Protocol
 
 from supervisor.domain.findings import Finding
@@ -101,6 +102,57 @@ class DataPlace:
     what: str  # in words, such as "the bucket my-bucket" with its address
     location: str
     regions: tuple[str, ...]
+
+
+class BillKind(StrEnum):
+    """What a line of a bill is for."""
+
+    MACHINE = "machine"  # cores, memory, cards and local disks
+    DISK = "disk"
+    ADDRESS = "address"
+    TRAFFIC = "traffic"
+    OTHER = "other"  # taxes, adjustments, and what we cannot name
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """A sum of the platform's bill: of one machine, one day of UTC (YYYY-MM-DD) and one kind. `supervisor_id`,
+    `run_id`, `launch_id`: as its labels say; "" = it has no such label. `seconds`: of the machine; None = this line
+    does not count them. `cost` and `credits` (at most 0) in `currency`; `rate`: units of it for a dollar, None = not
+    known."""
+
+    day: str
+    kind: BillKind
+    supervisor_id: str
+    run_id: str
+    launch_id: str
+    machine_name: str
+    zone: str
+    seconds: float | None
+    cost: float
+    credits: float
+    currency: str = "USD"
+    rate: float | None = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """All lines of usage in [`since`, `until`) that have a label of ours or a name like those of our machines.
+    `settled_until`: usage before this moment is in the bill; None = nobody can say. Times are epoch seconds."""
+
+    since: float
+    until: float
+    settled_until: float | None
+    lines: tuple[BillLine, ...]
+
+
+class Bills(Protocol):
+    """The platform's own bill. A read costs money: nothing but a person's request reads it."""
+
+    terms: str  # one clause: where it is read, and what a read costs at most
+
+    def read(self, since: float, until: float, supervisor_id: str) -> Bill:
+        """Whole or not at all. Takes up to a minute. Raises ProviderUnavailable."""
 
 
 class Platform(Protocol):

@@ -22,7 +22,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.notifier import Courier, NoCourier
 from supervisor.ports.objectstore import ObjectReader, ObjectStore
-from supervisor.ports.platform import Platform
+from supervisor.ports.platform import Bills, Platform
 from supervisor.ports.provider import DiskImages, Provider, ProviderUnavailable
 from supervisor.ports.store import Store
 from supervisor.ports.traits import Traits
@@ -63,7 +63,7 @@ class Parts:
     """`providers` and `cells` have the same keys, the supervisor's own provider first. `closing`: set when long work
     must stop. `platforms`: by provider, where there are several. `impatient`: our object store with short timeouts, for
     what a page of a run reads there; None = no provider relays. `images`: of those providers that make images of
-    disks."""
+    disks. `bills`: of those whose platform's bill is read."""
 
     store: Store
     objects: ObjectStore
@@ -80,6 +80,7 @@ class Parts:
     platforms: Mapping[str, Platform] = field(default_factory=dict)
     impatient: ObjectStore | None = None
     images: Mapping[str, DiskImages] = field(default_factory=dict)
+    bills: Mapping[str, Bills] = field(default_factory=dict)
     own_provider: str = field(init=False)  # of a run that names none
 
     def __post_init__(self) -> None:

@@ -258,6 +258,7 @@ def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock,
         courier=outlets.courier_of(settings, store),
         platforms=platforms,
         images={name: each.images for name, each in opened.items() if each.images is not None},
+        bills={name: each.bills for name, each in opened.items() if each.bills is not None},
         impatient=adapters.impatient(PAGE_PATIENCE_S) if any(each.relay for each in opened.values()) else None,
     )
 

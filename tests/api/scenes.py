@@ -32,6 +32,7 @@ from tests.services.bed import Bed, beat, make_bed
 from tests.services.curves_bed import stored, train_on
 from tests.services.door_bed import make_door
 from tests.services.fresh import open_fresh
+from tests.services.test_billed import scene as furnished_bill
 from tests.services.test_files import ID, furnished
 from tests.services.test_keep import keep
 from tests.services.test_machines import put
@@ -101,8 +102,16 @@ def submits(bed: Bed, ask: Asking) -> None:
     ask("GET", "/v1/ledger?by=owner")
     ask.streamed("list_ledger", ask("GET", "/v1/ledger?by=owner&format=csv").text)
     ask("GET", "/v1/ledger?by=week")
+    ask("GET", "/v1/ledger/billed")
     ask("GET", "/v1/completion")
     ask("GET", "/v1/completion?since=yesterday")
+
+
+def bills(bed: Bed, ask: Asking) -> None:
+    billed, _, _ = furnished_bill(bed)
+    ask_billed = ask.of(replace(bed.services, billed=billed))
+    ask_billed("GET", "/v1/ledger/billed")
+    ask.streamed("list_billed", ask_billed("GET", "/v1/ledger/billed?format=csv").text)
 
 
 def ends(bed: Bed, ask: Asking) -> None:
@@ -334,7 +343,7 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, ends, is_approved, logs, curves, beats, claims_its_job, files, is_purged, leaves_evidence, takes_over,
-    code, works_on_a_living_run, machines,
+    submits, bills, ends, is_approved, logs, curves, beats, claims_its_job, files, is_purged, leaves_evidence,
+    takes_over, code, works_on_a_living_run, machines,
     waits_for_its_person, own_gpus, prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

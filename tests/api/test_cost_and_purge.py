@@ -8,6 +8,7 @@ import io
 import pytest
 
 from tests.services.bed import Bed, Client
+from tests.services.test_billed import scene
 from tests.services.test_cost import filled
 from tests.services.test_ledger import three_runs
 from tests.services.test_purge import RUN, over
@@ -97,3 +98,26 @@ def test_a_table_for_a_spreadsheet(bed: Bed, client: Client) -> None:
     assert lines[1]["save_s"] == "", "not measured is not 0"
     assert client.get("/v1/ledger?by=group&format=csv").text == answer.text
     assert client.get("/v1/ledger?by=week").json()["code"] == "INVALID_REQUEST"
+
+
+def test_the_bill_is_off_until_a_setting_names_it(client: Client) -> None:
+    refused = client.get("/v1/ledger/billed")
+    assert (refused.status_code, refused.json()["code"]) == (409, "NOT_SUPPORTED")
+    assert client.get("/v1/ledger/billed?since=x").json()["code"] == "INVALID_REQUEST"
+    assert client.get("/v1/ledger/billed?again=x").json()["code"] == "INVALID_REQUEST"
+
+
+def test_the_bill_as_json_and_as_csv(bed: Bed, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    billed, _, _ = scene(bed)
+    monkeypatch.setattr(bed.services.billed, "_parts", billed._parts)
+    told = client.get("/v1/ledger/billed")
+    assert (told.status_code, told.json()["rows"][0]["reason"]) == (200, "agrees")
+    bare = client.get("/v1/ledger/billed?format=csv")
+    assert bare.text.startswith("day,run,ours_s,billed_s,")
+    assert bare.headers["content-disposition"] == "attachment; filename=billed.csv"
+
+
+def test_words_in_the_csv_are_those_of_json(bed: Bed, client: Client) -> None:
+    three_runs(bed)
+    rows = list(csv.DictReader(io.StringIO(client.get("/v1/ledger?by=run&format=csv").text)))
+    assert {row["lower_bound"] for row in rows} == {"false"}

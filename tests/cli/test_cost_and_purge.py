@@ -178,8 +178,39 @@ def test_what_the_billed_time_was_for(api, spot) -> None:
 
 def test_a_ledger_as_csv_and_its_refused_filters(api, spot) -> None:
     api.respond("GET", "/v1/ledger", b"month,runs\r\n2026-11,3\r\n")
+    api.respond("GET", "/v1/runs/digits-7", a_run())
     ended = spot("cost", "digits-7", "--by", "month", "--csv")
     assert ended.lines == ["month,runs", "2026-11,3"]
-    assert api.requests[0].query == {"by": ["month"], "format": ["csv"], "run_id": ["digits-7"]}
+    assert api.requests[1].query == {"by": ["month"], "format": ["csv"], "run_id": ["digits-7"]}
     assert "--csv needs --by" in spot("cost", "--csv").err
     assert "only --group" in spot("cost", "--by", "run", "-s", "running").err
+    unknown = spot("cost", "nobody-1", "--by", "month")
+    assert unknown.code == spot("cost", "nobody-1").code != 0, "an unknown run is refused in both"
+
+
+BILLED = {
+    "rows": [
+        {"day": "2026-11-20", "run_id": "a-1", "ours_s": 7200.0, "billed_s": 5400.0, "ours_usd": 2.0,
+         "lower_bound": False, "billed_usd": 1.5, "difference_usd": -0.5, "parts": None, "reason": "time"},
+        {"day": "2026-11-20", "run_id": "b-1", "ours_s": 3600.0, "billed_s": None, "ours_usd": 0.0,
+         "lower_bound": True, "billed_usd": None, "difference_usd": None, "parts": None, "reason": "not_exported"},
+    ],
+    "unknown": [
+        {"name": "m-9", "zone": "us-east1-c", "run_id": "", "launch_id": "", "first_day": "2026-11-20",
+         "last_day": "2026-11-21", "billed_s": 1800.0, "billed_usd": 0.4},
+    ],
+    "total": {"ours_usd": 2.0, "billed_usd": 1.5, "difference_usd": -0.5},
+    "settled_until": "2026-11-22T00:00:00.000Z", "read_at": "2026-11-24T09:30:00.000Z", "source": "a table",
+}  # fmt: skip
+
+
+def test_the_bill_is_shown_beside_our_figures(api, spot) -> None:
+    api.respond("GET", "/v1/ledger/billed", BILLED)
+    ended = spot("bill", "--again")
+    assert api.requests[0].query == {"again": ["true"]}
+    lines = [squeezed(line) for line in ended.lines]
+    assert lines[1] == "2026-11-20 a-1 2.0 1.5 $2.00 $1.50 -$0.50 time"
+    assert lines[2] == f"2026-11-20 b-1 1.0 {DASH} ≥ $0.00 {DASH} {DASH} not exported"
+    assert lines[4] == f"m-9 us-east1-c {DASH} 2026-11-20 to 2026-11-21 0.5 $0.40"
+    assert "ours $2.00, billed $1.50 · read 2026-11-24T09:30Z from a table" in " ".join(lines[5:])
+    assert json.loads(spot("bill", "-o", "json").out)["total"]["billed_usd"] == 1.5

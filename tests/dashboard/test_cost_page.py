@@ -9,6 +9,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
+from tests.services.test_billed import scene
 from tests.services.test_ledger import three_runs
 
 
@@ -60,3 +61,25 @@ def test_who_missed_their_end_is_on_the_page_of_the_system(bed: Bed, looking: Lo
     assert "1 of 2 runs (50.00 %)" in shown
     assert ("1 for the cloud" if cause == Cause.NO_CAPACITY else "1 for their user") in shown
     assert "why it was <b>" in shown
+
+
+def test_an_address_that_is_not_understood_says_so(looking: Looking) -> None:
+    for query, text in (
+        ("by=bad", "by=bad is not known: by is one of month, owner, group, run."),
+        ("days=-1", "days=-1 is not known: days is one of 7, 30, 90, nothing."),
+        ("since=x", "This page knows no since: it takes by, days and billed."),
+    ):
+        assert text in looking.page(f"/ui/cost?{query}").text
+    assert "not known" not in looking.page("/ui/cost?by=run&days=").text
+
+
+def test_beside_the_bill(bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No provider of this supervisor reads" in looking.page("/ui/cost?billed=1").text
+    billed, bills, day = scene(bed)
+    monkeypatch.setattr(bed.services.billed, "_parts", billed._parts)
+    shown = looking.page("/ui/cost?billed=1").one("section", id="billed").text
+    assert "1 machine billed and unknown to us" in shown
+    assert f"{day} a-1" in " ".join(shown.split())
+    assert "agrees" in shown
+    looking.page("/ui/cost")
+    assert len(bills.reads) == 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from supervisor.agent.watch.beat_state import fit_metrics, fit_text
@@ -44,6 +44,7 @@ texts = st.text(max_size=600).map(fit_text) | st.sampled_from(["x" * 300, "🦊"
 numbers = st.floats(-1e17, 1e17) | st.integers(-(10**15), 10**15)
 counts = st.integers(0, 10**15)
 reasons = st.sampled_from(["older than the last 3", '"' * 40, "é" * 40])
+WIDE = fit_metrics({"é" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
 beats = st.builds(
     Beat,
     run_id=st.just("r" * 63),
@@ -67,7 +68,7 @@ beats = st.builds(
     | st.builds(Exit, counts, counts, st.booleans(), st.floats(0, 1e9), texts, oom_kills=counts, disk_full=texts),
     message=texts,
     metrics=st.dictionaries(st.text(max_size=64), numbers, max_size=20).map(fit_metrics)
-    | st.just(fit_metrics({"é" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})),
+    | st.just(WIDE),
     telemetry=(telemetries | st.just(full(MAX_GPUS))).map(lambda told: encode(compact(told))),
     pruned=st.none() | st.builds(Pruned, counts, st.lists(st.tuples(counts, reasons), max_size=8).map(tuple)),
     recent=st.sampled_from(["", "x" * MAX_RECENT_BYTES, '"' * MAX_RECENT_BYTES]),
@@ -75,16 +76,33 @@ beats = st.builds(
 )  # fmt: skip
 
 
+def spoken(**changes: object) -> Beat:
+    told = encode(compact(full(MAX_GPUS)))
+    plain = Beat("run-1", 1, "1.1.1", "m", "b", 7, heartbeat.TRAINING, message="pulling", telemetry=told)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+GUESS = Guess(7, 100, 1.0000000004232524e16)
+LONG = spoken(
+    metrics=WIDE, guess=GUESS, message='"' * 300, pruned=Pruned(9, ((7, "é" * 40),) * 8),
+    signs=signs.encode(signs_by("x" * 300))
+)  # fmt: skip
+assert len(heartbeat.encode(LONG)) > MAX_STORED_BYTES
+
+
 @settings(max_examples=40, deadline=None)
 @given(beat=beats)
+@example(beat=LONG)
 def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     stored = encode_within(beat, MAX_STORED_BYTES)
     assert len("beat") + len(stored) <= BUCKET_BYTES
     read = heartbeat.parse(stored)
-    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent", "signs")
+    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent", "signs", "guess")
     assert {name: value for name, value in vars(read).items() if name not in kept} == {
         name: value for name, value in vars(beat).items() if name not in kept
     }
+    whole = len(heartbeat.encode(replace(beat, recent=""))) <= MAX_STORED_BYTES
+    assert read.guess == (beat.guess if whole else None), "the guess is left out next, and only where that is needed"
     if beat.signs:
         before, after = signs.decode(beat.signs), signs.decode(read.signs)
         assert [getattr(after, name) for name in CORE] == [getattr(before, name) for name in CORE]
@@ -92,12 +110,6 @@ def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     if beat.exit is not None and read.exit is not None:
         same = ("code", "signal", "sent_by_us", "ran_s", "oom_kills")
         assert [getattr(read.exit, name) for name in same] == [getattr(beat.exit, name) for name in same]
-
-
-def spoken(**changes: object) -> Beat:
-    told = encode(compact(full(MAX_GPUS)))
-    plain = Beat("run-1", 1, "1.1.1", "m", "b", 7, heartbeat.TRAINING, message="pulling", telemetry=told)
-    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def test_a_small_beat_leaves_nothing_out() -> None:
@@ -109,6 +121,14 @@ def test_recent_points_are_left_out_first() -> None:
     whole = len(heartbeat.encode(beat))
     assert encode_within(beat, whole) == heartbeat.encode(beat)
     assert heartbeat.parse(encode_within(beat, whole - 1)) == replace(beat, recent="")
+
+
+def test_a_guess_is_left_out_next() -> None:
+    beat = spoken(metrics={"loss": 0.5}, recent='"' * MAX_RECENT_BYTES, guess=GUESS)
+    bare = replace(beat, recent="")
+    whole = len(heartbeat.encode(bare))
+    assert heartbeat.parse(encode_within(beat, whole)) == bare
+    assert heartbeat.parse(encode_within(beat, whole - 1)) == replace(bare, guess=None)
 
 
 @settings(max_examples=40, deadline=None)

@@ -225,8 +225,9 @@ def test_a_refused_run_leaves_no_base(imaging: Imaging) -> None:
 def test_a_token_with_caps_keeps_no_machine_for_a_base(
     imaging: Imaging, caps: dict[str, Any], refusal: type[SpotError]
 ) -> None:
-    with pytest.raises(refusal):
+    with pytest.raises(refusal) as refused:
         create(imaging.parts, CreateRequest("torch", SCRIPT), payer(imaging.bed, **caps))
+    assert "on_success" not in refused.value.detail, "a request for a base has no such field"
     assert imaging.bed.store.bases.all() == []
     assert imaging.bed.store.find("base-torch-v1") is None
 

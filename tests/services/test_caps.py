@@ -180,6 +180,17 @@ def test_a_capped_token_does_not_spend_by_the_run_of_another(bed: Bed) -> None:
     alter(bed.parts, "free", {"limits": {"budget_usd": 500.0}}, None, MEMBER)
 
 
+def test_the_caps_of_a_deleted_token_are_not_raised(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention deletes tokens that ended long ago. Broken variant: a change of a run without its payer had no cap."""
+    caller = payer(bed, usd_per_day=DAY)
+    begin(bed, caller, "one", 2.0)
+    monkeypatch.setattr(type(bed.store.tokens), "get", lambda tokens, token_id: None)
+    with pytest.raises(Forbidden, match="was deleted, so nobody knows its caps"):
+        alter(bed.parts, "one", {"limits": {"budget_usd": 500.0}}, None, MEMBER)
+    alter(bed.parts, "one", {"labels": {"team": "vision"}}, None, MEMBER)
+    assert bed.run("one").policy.limits.budget_usd == 2.0
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [

@@ -149,6 +149,9 @@ OTHER = {
     "SPOT_GCE_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_SECRET_MANAGER_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_BILLING_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_BIGQUERY_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_GCE_BILLING_TABLE": "my-project.billing.gcp_billing_export_resource_v1_0A1B2C_3D4E5F_6A7B8C",
+    "SPOT_GCE_BILLING_READ_GB": "20",
     "SPOT_LOGGING_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_RESOURCE_MANAGER_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_IAM_ENDPOINT": "http://127.0.0.1:9",
@@ -177,6 +180,7 @@ def outcome(**environ: str) -> tuple[Any, ...]:
     job = gzip.decompress(base64.b64decode(spoken.pop("spot-job")))
     elsewhere = (config.billing_endpoint, config.logging_endpoint)
     elsewhere += (config.resource_manager_endpoint, config.iam_endpoint)
+    elsewhere += (config.bigquery_endpoint, config.billing_table, str(config.billing_read_gb))
     return body, spoken, job, offered, config.root, config.capacity_advice, config.project, elsewhere
 
 

@@ -88,7 +88,9 @@ async def doctor(request: Request, query: DoctorParameters) -> DoctorReport:
     Every check gives a line within four seconds; the line of a check that hangs says so.
     """
     services = services_of(request)
-    return await in_slow_thread(examine, services.parts, services.around, services.loop, query.alert_test)
+    return await in_slow_thread(
+        examine, services.parts, services.around, services.loop, query.alert_test, services.billed.checks()
+    )
 
 
 @routes.on("GET /metrics", Scope.METRICS, {}, media={200: ("text/plain", "application/openmetrics-text")})

@@ -26,6 +26,8 @@ from supervisor.services.plan.plan import Variations, WhatIf, plan, what_if
 from supervisor.services.plan.plan_view import Plan
 from supervisor.services.plan.spec_view import LaunchShown, RunSpecShown
 from supervisor.services.reading import console, diagnosis, evidence
+from supervisor.services.reading.billed import BilledList
+from supervisor.services.reading.billed import csv_text as billed_text
 from supervisor.services.reading.console import ConsoleText, MachineLogin, machine_login
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
 from supervisor.services.reading.diagnosis import Diagnosis
@@ -257,10 +259,35 @@ async def list_ledger(request: Request, query: parameters.LedgerParameters) -> R
     answer = await in_slow_thread(
         show_ledger, services.parts, services.queries, where, By(query.by), epoch(query.since)
     )
-    if query.format == "json" and "text/csv" not in request.headers.get("accept", ""):
+    if not _wants_csv(request, query.format):
         return json_response(answer, 200)
-    saved_as = {"Content-Disposition": f"attachment; filename=ledger-by-{query.by}.csv", **SNIFFED}
-    return Response(csv_text(answer), 200, saved_as, "text/csv; charset=utf-8")
+    return _csv(csv_text(answer), f"ledger-by-{query.by}.csv")
+
+
+@routes.on(
+    "GET /v1/ledger/billed",
+    Scope.ADMIN,
+    {200: BilledList},
+    refuses="NOT_SUPPORTED UNAVAILABLE",
+    media={200: ("text/csv",)},
+    sends=("Content-Disposition",),
+)
+async def list_billed(request: Request, query: parameters.BilledParameters) -> Response:
+    """List what machines have cost by our figures and by the platform's bill, by day and run, with the reason of each
+    difference and the billed machines that we do not know. A read of the bill costs money: it is used for a day."""
+    answer = await in_slow_thread(services_of(request).billed.show, epoch(query.since), again=query.again)
+    if not _wants_csv(request, query.format):
+        return json_response(answer, 200)
+    return _csv(billed_text(answer), "billed.csv")
+
+
+def _wants_csv(request: Request, form: str) -> bool:
+    return form == "csv" or "text/csv" in request.headers.get("accept", "")
+
+
+def _csv(text: str, name: str) -> Response:
+    saved_as = {"Content-Disposition": f"attachment; filename={name}", **SNIFFED}
+    return Response(text, 200, saved_as, "text/csv; charset=utf-8")
 
 
 @routes.on("GET /v1/completion", Scope.READ)

@@ -251,6 +251,16 @@ class LedgerParameters(NoParameters):
         return RunFilter(group=self.group, owner=caller.visible_owner(self.owner), run_ids=tuple(self.run_id))
 
 
+class BilledParameters(NoParameters):
+    since: Annotated[Moment | None, Field(description="the days since then; the bill of the last 31 days is read")] = (
+        None
+    )
+    again: Annotated[bool, Field(description="read the bill now, also if the last read is younger than a day")] = False
+    format: Annotated[
+        Literal["json", "csv"], Field(description="`csv`: one line for each row, as `Accept: text/csv` does")
+    ] = "json"
+
+
 class CompareParameters(NoParameters):
     """The runs that are named, or those of a group; without `metric` only the curve of the metric `by`."""
 

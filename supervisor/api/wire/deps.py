@@ -37,6 +37,7 @@ from supervisor.services.plan.plan import PlanSources
 from supervisor.services.plan.spec_view import Preview, nothing_sent
 from supervisor.services.reading import queries, series
 from supervisor.services.reading.about import About
+from supervisor.services.reading.billed import Billed
 from supervisor.services.reading.curves import Curves
 from supervisor.services.reading.health import Calibration, LoopView, Preemptions
 from supervisor.services.reading.queries import Live, Queries, nobody_live
@@ -116,6 +117,7 @@ class Services:
     preemptions: Preemptions
     calibration: Calibration
     forecasts: Forecasts
+    billed: Billed
     dev: Dev | None = None
     beat_host: str = ""
     plan_sources: PlanSources = field(default_factory=lambda: PlanSources(tuple, nothing_sent))
@@ -152,6 +154,7 @@ def assemble(
         Preemptions(parts),
         Calibration(parts),
         Forecasts(parts, queries),
+        Billed(parts, queries),
     )
     return Services(parts, inbox, queries, logs, loop, around, identity, *readers, dev, beat_host, plan_sources)
 

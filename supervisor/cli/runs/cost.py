@@ -9,7 +9,7 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
-from supervisor.cli.options import limit_option, not_empty, output_options, run_filters
+from supervisor.cli.options import limit_option, not_empty, output_options, run_filters, since_option
 from supervisor.cli.output import Table, safe
 from supervisor.cli.views import runs as views
 from supervisor.wording.figures import DASH, money, plural, size_text
@@ -100,6 +100,41 @@ LEDGER = Table(
 )
 
 
+def _hours(name: str) -> Callable[[Json], str]:
+    return lambda row: DASH if row[name] is None else f"{row[name] / 3600:.1f}"
+
+
+def _difference(row: Json) -> str:
+    usd = row["difference_usd"]
+    return DASH if usd is None else f"{'-' if usd < 0 else '+'}{money(abs(usd))}"
+
+
+BILLED = Table(
+    "run_id",
+    {
+        "DAY": lambda row: row["day"],
+        "RUN": lambda row: safe(row["run_id"]),
+        "OUR HOURS": _hours("ours_s"),
+        "BILLED HOURS": _hours("billed_s"),
+        "OURS": lambda row: f"{'≥ ' if row['lower_bound'] else ''}{money(row['ours_usd'])}",
+        "BILLED": lambda row: money(row["billed_usd"]),
+        "DIFFERENCE": _difference,
+        "REASON": lambda row: safe(row["reason"].replace("_", " ")),
+    },
+)
+UNKNOWN_MACHINES = Table(
+    "name",
+    {
+        "BILLED, UNKNOWN TO US": lambda machine: safe(machine["name"]),
+        "ZONE": lambda machine: safe(machine["zone"]),
+        "RUN": lambda machine: safe(machine["run_id"] or DASH),
+        "DAYS": lambda machine: f"{machine['first_day']} to {machine['last_day']}",
+        "HOURS": _hours("billed_s"),
+        "BILLED": lambda machine: money(machine["billed_usd"]),
+    },
+)
+
+
 @click.command()
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @run_filters
@@ -130,6 +165,8 @@ def cost(
     for run_id in run_ids:
         not_empty(ctx, ctx.command.params[0], run_id)
     if by is not None:
+        for run_id in run_ids:
+            client.get(run_path(run_id))  # an unknown run is refused, as without --by
         _show_ledger(client, form, by, _ledger_query(query, run_ids), as_csv=as_csv)
         return
     if as_csv:
@@ -161,8 +198,7 @@ def _ledger_query(query: Json, run_ids: tuple[str, ...]) -> Json:
 
 def _show_ledger(client: Client, form: str, by: str, query: Json, *, as_csv: bool) -> None:
     if as_csv:
-        response = client.send("GET", "/v1/ledger", {"by": by, "format": "csv", **query})
-        output.show_log(response.body.decode().replace("\r\n", "\n"))
+        output.show_log(_csv(client, "/v1/ledger", {"by": by, **query}))
         return
     answer = client.get("/v1/ledger", by=by, **query)
     rows: list[Json] = answer["rows"]
@@ -174,6 +210,40 @@ def _show_ledger(client: Client, form: str, by: str, query: Json, *, as_csv: boo
     output.show(LEDGER.lines([*rows, {**answer["total"], "name": "total"}] if len(rows) > 1 else rows))
     if not answer["complete"]:
         output.note("There are more runs, which are older.")
+
+
+@click.command()
+@since_option("Only the days within this time, such as 7d; without it the last 31.")
+@click.option("--again", is_flag=True, help="Read the bill now, also if the last read is younger than a day.")
+@click.option("--csv", "as_csv", is_flag=True, help="As CSV, with all figures.")
+@output_options
+def bill(*, client: Client, form: str, since: str | None, again: bool, as_csv: bool) -> None:
+    """Compare our figures with the platform's own bill, by day and run, and name billed machines that we do not know.
+
+    It is off until a setting names the bill (docs/cost.md). A read costs money, and its answer is kept for a day.
+    """
+    query: Json = {"since": since, "again": "true" if again else None}
+    if as_csv:
+        output.show_log(_csv(client, "/v1/ledger/billed", query))
+        return
+    answer = client.get("/v1/ledger/billed", **query)
+    rows: list[Json] = answer["rows"]
+    if output.emit(answer, rows, form, BILLED.key):
+        return
+    if rows:
+        output.show(BILLED.lines(rows))
+    else:
+        output.note("Nothing was billed in this time, by our figures and by the bill.")
+    if answer["unknown"]:
+        output.show(UNKNOWN_MACHINES.lines(answer["unknown"]))
+    total, settled = answer["total"], answer["settled_until"]
+    whole = f"days before {settled[:16]}Z" if settled else "no day yet"
+    foot = f"Compared ({whole}): ours {money(total['ours_usd'])}, billed {money(total['billed_usd'])}"
+    output.show(output.paragraph(f"{foot} · read {answer['read_at'][:16]}Z from {safe(answer['source'])}", "  "))
+
+
+def _csv(client: Client, path: str, query: Json) -> str:
+    return client.send("GET", path, {**query, "format": "csv"}).body.decode().replace("\r\n", "\n")
 
 
 def _total(costs: list[Json]) -> Json:

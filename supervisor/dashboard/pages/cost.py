@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from supervisor.dashboard import rendering
 from supervisor.dashboard.drawing.timeline import HAIR, Part
-from supervisor.dashboard.public_api import Api
+from supervisor.dashboard.public_api import Api, Refused
 from supervisor.wording.figures import age_text, money
 
 Json = Mapping[str, Any]
@@ -49,7 +49,9 @@ class Bar(NamedTuple):
 
 
 async def show(request: Request, api: Api) -> Response:
-    """`?by=` a word of BY, `?days=` of DAYS; others count as the first ones. Raises SignInNeeded, Refused."""
+    """`?by=` a word of BY, `?days=` of DAYS; the page names what it does not know, and shows the first ones then.
+    `?billed=1`: with the platform's bill. Raises SignInNeeded, Refused."""
+    billed, refusal = await _billed(request, api)
     by, days = request.query_params.get("by", ""), request.query_params.get("days", FIRST_DAYS)
     by, days = by if by in BY else next(iter(BY)), days if days in DAYS else FIRST_DAYS
     query = [("by", by), *_since(request.app.state.now(), days)]
@@ -71,9 +73,36 @@ async def show(request: Request, api: Api) -> Response:
         hidden=len(rows) - len(shown),
         complete=ledger["complete"],
         completion=completion,
+        wrong=_wrong(request.query_params),
+        billed=billed,
+        refusal=refusal,
         address=address,
         as_csv="/ui/v1/ledger?" + urlencode([*query, ("format", "csv")]),
     )
+
+
+def _wrong(given: Mapping[str, str]) -> list[str]:
+    """A sentence for each part of the address that the page does not understand."""
+    allowed = {"by": BY, "days": DAYS, "billed": ("1",)}
+    texts = []
+    for name, value in given.items():
+        words = allowed.get(name)
+        if words is None:
+            texts.append(f"This page knows no {name}: it takes by, days and billed.")
+        elif value not in words:
+            choice = ", ".join(word or "nothing" for word in words)
+            texts.append(f"{name}={value} is not known: {name} is one of {choice}.")
+    return texts
+
+
+async def _billed(request: Request, api: Api) -> tuple[Json | None, str]:
+    """The table beside the bill, and why there is none; neither where it was not requested."""
+    if request.query_params.get("billed") != "1":
+        return None, ""
+    try:
+        return await api.get("/v1/ledger/billed"), ""
+    except Refused as refused:
+        return None, str(refused)
 
 
 def _since(now: float, days: str) -> list[tuple[str, str]]:

@@ -102,6 +102,9 @@ class GceConfig:
     storage_endpoint: str = ""
     secret_manager_endpoint: str = ""
     billing_endpoint: str = ""
+    bigquery_endpoint: str = ""
+    billing_table: str = ""
+    billing_read_gb: int = 10
     logging_endpoint: str = ""
     resource_manager_endpoint: str = ""
     iam_endpoint: str = ""

@@ -60,6 +60,7 @@ def open_provider(name: str, s: GceSettings, context: ProviderContext) -> Opened
     from supervisor.providers.gce.machines.images import GceImages
     from supervisor.providers.gce.machines.releasing import GceDisasters
     from supervisor.providers.gce.platform import GcePlatform
+    from supervisor.providers.gce.prices.export import BillingExport
     from supervisor.providers.gce.prices.pricing import Pricing
     from supervisor.providers.gce.provider import GceProvider
 
@@ -99,6 +100,7 @@ def open_provider(name: str, s: GceSettings, context: ProviderContext) -> Opened
         account=partial(account_email, platform_compute),
         close=provider.close,
         images=GceImages(config, platform_compute),
+        bills=BillingExport(config, compute(PRICES_DEADLINE_S)) if config.billing_table else None,
     )
 
 

@@ -28,8 +28,13 @@ STORE = StoreForm(
     ". For example: SPOT_STORE_URL=gs://my-bucket (BUCKET=my-bucket in an old environment file)",
 )
 RULES = Rules(
-    empty=frozenset({"gce_subnet", "gce_data_disk", "gce_data_disk_zone", "gce_min_cpu_platform"}),
-    counts={"gce_boot_disk_gb": (10, 65536), "gce_data_disk_gb": (10, 65536), "gce_notice_s": (0, 120)},
+    empty=frozenset({"gce_subnet", "gce_data_disk", "gce_data_disk_zone", "gce_min_cpu_platform", "gce_billing_table"}),
+    counts={
+        "gce_boot_disk_gb": (10, 65536),
+        "gce_data_disk_gb": (10, 65536),
+        "gce_notice_s": (0, 120),
+        "gce_billing_read_gb": (1, 1000),
+    },
     pairs={"gce_shapes": "name=machine pairs, such as t4=n1-standard-8+1xnvidia-tesla-t4,l4=g2-standard-8"},
     texts={"gce_shapes": re.compile(r"[a-z][a-z0-9-]*[a-z0-9](\+[1-9][0-9]?x[a-z][a-z0-9-]*[a-z0-9])?")},
 )
@@ -51,6 +56,10 @@ _FORMS: Mapping[str, tuple[str, str]] = {
     "gce_data_disk_mount": (r"(/[A-Za-z0-9._-]+)+", "an absolute path, such as /mnt/disks/data"),
     "gce_min_cpu_platform": (r"[A-Z][A-Za-z]+( [A-Za-z0-9]+){1,3}", "a CPU platform, such as Intel Skylake"),
     "gce_data_disk_fs": (r"ext4|xfs", "ext4 or xfs"),
+    "gce_billing_table": (
+        r"[a-z][a-z0-9-]{4,28}[a-z0-9]\.[A-Za-z0-9_]{1,200}\.gcp_billing_export_resource_v1_[A-F0-9_]{6,40}",
+        "the table of the detailed export, PROJECT.DATASET.gcp_billing_export_resource_v1_ACCOUNT",
+    ),
 }
 _ALL_APIS = "cloud-platform"
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
@@ -86,10 +95,13 @@ class GceSettings:
     gce_serial_logging: bool = True  # Cloud Logging keeps a copy of the console, which outlives the machine
     gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = any CPU of the zone
     gce_machine_scopes: tuple[str, ...] = ()  # what a training may use beside Cloud Storage, such as BigQuery
+    gce_billing_table: str = ""  # of Google's detailed billing export in BigQuery; empty = the bill is not read
+    gce_billing_read_gb: int = 10  # a larger read of it is refused before it costs anything
     gce_endpoint: str = ""
     secret_manager_endpoint: str = ""
     cloud_build_endpoint: str = ""
     billing_endpoint: str = ""
+    bigquery_endpoint: str = ""
     logging_endpoint: str = ""
     resource_manager_endpoint: str = ""
     iam_endpoint: str = ""

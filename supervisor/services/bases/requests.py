@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from supervisor.domain.bases import Base, BaseStatus, family_of, number_of
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import BaseInUse, BaseNotFound, Forbidden, InvalidRequest, SpotError
+from supervisor.domain.errors import BaseInUse, BaseNotFound, Forbidden, InvalidRequest, SpendUnbounded, SpotError
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.status import ACTIVE
 from supervisor.ports.store import RunFilter
@@ -90,6 +90,11 @@ def create(parts: Parts, request: CreateRequest, caller: Caller) -> BaseShown:
     if provider not in parts.providers:
         raise InvalidRequest(f"There is no provider {provider}.", {}, [("#/provider", "unknown provider")])
     now, has_images = parts.clock.now(), provider in parts.images
+    if has_images and caller.caps.of_money:
+        text = (
+            "This token has a cap, and a base is prepared on a machine that stays until its image is made: no budget "
+        )
+        raise SpendUnbounded(f"{text}ends that. Create it with a token without a cap. Nothing was stored.")
     status = BaseStatus.PREPARING if has_images else BaseStatus.READY
     base = Base(
         0, "", caller.owner, provider, tuple(spec["setup"]), status, now, now, ready_at=None if has_images else now

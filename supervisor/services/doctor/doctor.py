@@ -61,11 +61,13 @@ class Setup:
     instead: tuple[Finding, ...] = ()
 
 
-def examine(parts: Parts, around: Surroundings, loop: LoopView, alert_test: bool = False) -> DoctorReport:
-    """Examine the supervisor of this process. Takes at most DEADLINE_S; raises nothing."""
+def examine(
+    parts: Parts, around: Surroundings, loop: LoopView, alert_test: bool = False, more: Sequence[Check] = ()
+) -> DoctorReport:
+    """Examine the supervisor of this process, with `more` checks. Takes at most DEADLINE_S; raises nothing."""
     setup = Setup(parts.clock, parts.knobs, parts.objects, parts.store, parts)
     running = Check("loop", lambda: _loop(parts, loop))
-    return _examined(setup, around, [running], alert_test, DEADLINE_S)
+    return _examined(setup, around, [running, *more], alert_test, DEADLINE_S)
 
 
 def examine_alone(setup: Setup, around: Surroundings, alert_test: bool, deadline_s: float) -> DoctorReport:

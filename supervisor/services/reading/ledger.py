@@ -161,8 +161,8 @@ def show_ledger(parts: Parts, queries: Queries, where: RunFilter, by: By, since:
     """Runs and groups: the newest first; owners by name; months: the newest first."""
     rows, total, now = _Rows(), _Rows(), parts.clock.now()
     total.add_nothing()
-    runs, complete = _runs(parts, where)
-    for run, every in _entries(parts, queries, runs, now):
+    runs, complete = newest_runs(parts, where)
+    for run, every in entries_of_runs(parts, queries, runs, now):
         entries = every if since is None else since_then(every, since)
         if not entries:
             continue
@@ -223,7 +223,7 @@ def _name(run: Run, by: By) -> str | None:
     return run.run_id if by is By.RUN else run.owner if by is By.OWNER else run.policy.group or None
 
 
-def _runs(parts: Parts, where: RunFilter) -> tuple[list[Run], bool]:
+def newest_runs(parts: Parts, where: RunFilter) -> tuple[list[Run], bool]:
     """The newest RUNS_MAX, and whether these are all."""
     runs: list[Run] = []
     before_key: int | None = None
@@ -236,7 +236,9 @@ def _runs(parts: Parts, where: RunFilter) -> tuple[list[Run], bool]:
     return runs, False
 
 
-def _entries(parts: Parts, queries: Queries, runs: Sequence[Run], now: float) -> Iterator[tuple[Run, list[Entry]]]:
+def entries_of_runs(
+    parts: Parts, queries: Queries, runs: Sequence[Run], now: float
+) -> Iterator[tuple[Run, list[Entry]]]:
     """Each run with its last beat, and its ledger."""
     for begin in range(0, len(runs), PAGE):
         page = runs[begin : begin + PAGE]
@@ -279,11 +281,12 @@ def csv_text(answer: LedgerList) -> str:
     writer.writerow((answer["by"], "runs", "attempts", *uses, *names))
     for row in answer["rows"]:
         figures = [*row["seconds"].values(), *row["usd"].values(), *(row[name] for name in names)]  # type: ignore[literal-required]
-        writer.writerow((_cell(row["name"] or ""), row["runs"], row["attempts"], *figures))
+        words = [str(value).lower() if isinstance(value, bool) else value for value in figures]  # as in JSON
+        writer.writerow((cell_text(row["name"] or ""), row["runs"], row["attempts"], *words))
     return text.getvalue()
 
 
-def _cell(text: str) -> str:
+def cell_text(text: str) -> str:
     """A spreadsheet must not read a name as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
@@ -373,6 +376,6 @@ def _miss(run: Run, cause: Cause, of: Whose) -> Miss:
 
 def show_completion(parts: Parts, where: RunFilter, since: float | None) -> Completion:
     """`since` None: of the last 30 days."""
-    runs, complete = _runs(parts, where)
+    runs, complete = newest_runs(parts, where)
     begin = parts.clock.now() - COMPLETION_DAYS * 86_400.0 if since is None else since
     return completion_of(runs, begin, complete=complete)

@@ -74,7 +74,8 @@ def charge_of(policy: Policy, caller: Caller) -> Charge | None:
 
 
 def check_change(parts: Parts, run: Run, caller: Caller) -> Token | None:
-    """The token that pays for this live run: its caps hold for the changed limits. None: no token with a cap does.
+    """The token that pays for this live run: its caps hold for the changed limits. None: no token with a cap does. A
+    payer that retention has deleted had a cap, which nobody knows any more.
     Raises Forbidden, PlanRequired."""
     payer = parts.store.payer(run)
     if caller.caps.plans_only:
@@ -83,7 +84,11 @@ def check_change(parts: Parts, run: Run, caller: Caller) -> Token | None:
     if caller.caps.of_money and payer != caller.token_id:
         text = f"This token has a cap, and another token pays for {run.run_id}: it may change its labels only. Nothing "
         raise Forbidden(text + "was changed.", {"run_id": run.run_id})
-    return parts.store.tokens.get(payer) if payer else None
+    token = parts.store.tokens.get(payer) if payer else None
+    if payer and token is None:
+        text = f"The token that pays for {run.run_id} was deleted, so nobody knows its caps. Nothing was changed: stop "
+        raise Forbidden(f"{text}the run, and resume it with a token of yours.", {"run_id": run.run_id})
+    return token
 
 
 def charge_of_change(payer: Token | None, before: Policy, after: Policy) -> Charge | None:
