@@ -202,7 +202,7 @@ def test_a_marker_is_found_within_five_minutes_of_rest(resting: Resting) -> None
     resting.store.put(runfiles.stop_marker(RUN), b"")
     resting.run_for(300.0)
     assert resting.bench.end_reasons.ending is not None
-    assert resting.bench.end_reasons.ending.left == heartbeat.STOPPED
+    assert resting.bench.end_reasons.ending.reason == heartbeat.STOPPED
 
 
 @pytest.mark.parametrize("store_s", [None, 0, -1.0, "3600", True, float("nan")])
