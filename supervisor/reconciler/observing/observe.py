@@ -130,6 +130,11 @@ class Observer:
         """Why the last tick could not write and list the object store; "" = it could."""
         return self.beats.store_trouble
 
+    @property
+    def granted(self) -> Mapping[str, str]:
+        """Run id -> launch whose stored beats may rest."""
+        return {} if self.resting is None else self.resting.granted
+
     def restart(self) -> None:
         """Nothing that was remembered of the sources can be trusted."""
         self.freshness.reset()
