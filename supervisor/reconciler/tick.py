@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.events import Event
-from supervisor.domain.observation import BEATS, NOT_READ, STOP, Observation, World
+from supervisor.domain.observation import BEATS, NOT_READ, STOP, Observation, Unknown, World
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
@@ -254,7 +254,10 @@ class Tick:
             if not waiting or not reads_left:
                 break
             markers = frozenset()
-            parts = zip(waiting, self.readers.read(waiting), strict=True)
+            reads = self.readers.read(waiting)
+            if self.observer.resting is not None and any(isinstance(read.get(STOP), Unknown) for read in reads):
+                self.observer.resting.doubt()
+            parts = zip(waiting, reads, strict=True)
             ready = [(run, replace(obs, **read)) for (run, obs, _), read in parts]  # type: ignore[arg-type]
             waiting = []
         return decisions

@@ -148,7 +148,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     def after_tick() -> None:
         mirrors.wake()
         beats.set_active(tick.runs.values())
-        beats.grant(granted(observer.granted, parts.knobs, clock.monotonic()))
+        beats.grant(granted(*observer.granted, parts.knobs))
         if takeover.run():
             tick.incidents.restart()  # those of the other cell count here now
 

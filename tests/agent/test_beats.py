@@ -127,7 +127,6 @@ class Resting:
         self.clock, self.bench, self.store = bench.clock, bench, store
         self.rest = Rest(60.0, bench.clock)
         self.woken: list[float] = []
-        self.rest.on_end = lambda: self.woken.append(bench.clock())
         self.orders = OrdersLook(store, bench.job, lambda: True, bench.clock)
         self.stored = StoredBeats(
             bench.job,
@@ -138,6 +137,7 @@ class Resting:
             orders=self.orders,
             rest=self.rest,
         )
+        self.stored.wake = lambda: self.woken.append(bench.clock())
         bench.beat_state.update(phase=heartbeat.TRAINING)
 
     def run_for(self, seconds: float, store_s: float | None = 3600.0) -> None:
@@ -181,10 +181,29 @@ def test_a_grant_that_is_withdrawn_wakes_the_stored_beat(resting: Resting) -> No
     assert resting.generation() != before
 
 
+def test_a_replica_that_grants_nothing_beside_one_that_does_brings_no_more_beats_than_ever(
+    resting: Resting, cloud: StorageFake
+) -> None:
+    cloud.counts.clear()
+    for _ in range(30):
+        resting.run_for(10.0)
+        resting.rest.acknowledged(None)
+        if resting.woken:
+            resting.woken.clear()
+            resting.stored.step()
+    assert cloud.counts["storage.objects.insert"] <= 5
+
+
 def test_pushes_that_hang_end_the_rest_by_themselves(resting: Resting) -> None:
+    """No later than a stored beat would be due without a rest: an agent whose run is another's learns of it in time."""
+    resting.run_for(600.0)
     before = resting.generation()
-    resting.run_for(70.0, store_s=None)
+    baton = resting.bench.keeper.read()
+    resting.store.put(runfiles.baton(RUN), rules.encode(rules.raise_next(baton, "1.2.1", "s", False)))
+    resting.run_for(60.0, store_s=None)
     assert resting.generation() != before
+    assert resting.bench.end_reasons.ending is not None
+    assert resting.bench.end_reasons.ending.reason == heartbeat.SUPERSEDED
 
 
 @pytest.mark.parametrize("changes", [{"phase": heartbeat.FINISHING}, {"notice_s": 30.0}, {"left": heartbeat.STOPPED}])

@@ -13,7 +13,7 @@ from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.reconciler.observing.resting import Resting
 from supervisor.reconciler.rotation import Rotation
-from tests.lifecycle.sample_runs import NOW, attempt, run_in
+from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
 AT = 5000.0
 LIVE = attempt(training_at=NOW - 600.0)
@@ -37,6 +37,7 @@ def resting(*runs: Run, listed_s: float = 60.0, **fields: Any) -> Resting:
 def test_a_tick_rests_while_every_run_with_a_machine_is_heard() -> None:
     assert not resting(running()).needs_listing(pushed(), AT)
     assert not resting().needs_listing({}, AT), "without runs nothing needs a beat"
+    assert resting(listed_s=600.0).needs_listing({}, AT), "but a store in trouble is noticed"
     assert not resting(run_in(Status.PENDING, attempt=None, try_=None)).needs_listing({}, AT)
 
 
@@ -49,6 +50,7 @@ def test_a_tick_rests_while_every_run_with_a_machine_is_heard() -> None:
         (running(status=Status.FINISHING), pushed()),
         (running(status=Status.STOPPING), pushed()),
         (running(attempt=replace(LIVE, ended_at=NOW)), pushed()),
+        (running(try_=open_try(attempt_number=1), rival=open_try(attempt_number=2)), pushed()),
         (running(status=Status.WAITING, attempt=replace(LIVE, ended_at=NOW)), {}),
     ],
 )
@@ -64,7 +66,11 @@ def test_it_lists_now_and_then_after_a_restart_and_while_the_breaker_is_open() -
     assert resting(running(), doubts=lambda: True).needs_listing(pushed(), AT)
     made = resting(running())
     made.grant([running()], pushed(), AT)
-    assert made.granted == {"run-1": LIVE.launch_id}
+    assert (made.granted, made.granted_at) == ({"run-1": LIVE.launch_id}, AT)
+    assert not made.needs_listing(pushed(), AT)
+    made.doubt()
+    assert made.needs_listing(pushed(), AT)
+    made.listed(AT)
     made.restart()
     assert made.needs_listing(pushed(), AT)
     assert not made.granted

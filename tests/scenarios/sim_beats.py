@@ -135,8 +135,9 @@ class BeatSender:
         return agent.shown_phase in IN_TRAINING, agent.left, agent.exit, agent.notice_s(), self._stop_generation
 
     def _store_at_once(self) -> None:
-        if self.store_at < NEVER:
-            self.store_at = self._agent.reach.monotonic()
+        now = self._agent.reach.monotonic()
+        if self.store_at < NEVER and now - self._stored_at >= float(str(self._agent.job["beat_store_s"])):
+            self.store_at = now
 
     def _glance(self, now: float) -> None:
         if now - self._looked_at < heartbeat.glance_s(float(str(self._agent.job["beat_store_s"]))):

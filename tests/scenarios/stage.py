@@ -263,8 +263,7 @@ class Stage:
             }
         )
         if own.tick.observer.resting is not None:
-            knobs, monotonic = self.knobs_of(self.rows.supervisor_id), self.own_clock.monotonic()
-            own.inbox.grant(granted(own.tick.observer.resting.granted, knobs, monotonic))
+            own.inbox.grant(granted(*own.tick.observer.granted, self.knobs_of(self.rows.supervisor_id)))
         self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())
         self.next_tick = now + max(WAKE_S, soon_s)

@@ -213,3 +213,60 @@ def test_an_old_agent_stores_as_ever_beside_a_supervisor_that_grants(
     live(stage)
     assert stored_age_s(stage) <= 60.0
     assert attempts(stage) == 1
+
+
+def test_a_listing_that_fails_when_it_is_needed_ends_nothing_and_delays_little(stage: Stage) -> None:
+    """The supervisor loses the pushes and the store at once, then has the store again: what was stored then counts.
+    A machine that falls silent in the same way is noticed once its silence has been watched."""
+    live(stage)
+    push, stage.agent("one").reach.push = stage.agent("one").reach.push, no_way
+    stage.own_access.blocked = True
+    stage.run_for(10 * MINUTE_S)
+    assert attempts(stage) == 1
+    stage.own_access.blocked = False
+    stage.run_for(10 * MINUTE_S)
+    assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
+    stage.agent("one").reach.push = push
+    stage.run_for(10 * MINUTE_S)
+    assert stored_age_s(stage) > 5 * MINUTE_S, "they rest again"
+    stage.agent("one").silent, stage.own_access.blocked = True, True
+    stage.run_for(10 * MINUTE_S)
+    assert attempts(stage) == 1
+    stage.own_access.blocked = False
+    stage.run_for(260.0)
+    assert attempts(stage) == 2 or the_run(stage).status == Status.RECOVERING
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_step_of_the_wall_clock_ends_no_rest_in_a_death(stage: Stage, step_s: float) -> None:
+    live(stage)
+    stage.clock.step(step_s)
+    stage.run_for(10 * MINUTE_S)
+    assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
+    stage.agent("one").reach.push = no_way
+    stage.clock.step(-step_s)
+    stage.run_for(10 * MINUTE_S)
+    assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
+
+
+def test_a_database_that_is_away_grants_nothing(stage: Stage) -> None:
+    """Its ticks read no beats, although the process still responds to pushes."""
+    live(stage)
+    stage.rows.down = True
+    stage.run_for(5 * MINUTE_S)
+    assert stored_age_s(stage) <= 60.0
+    stage.rows.down = False
+    stage.run_for(10 * MINUTE_S)
+    assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
+
+
+def test_a_store_in_trouble_is_noticed_with_the_next_stop_marker(stage: Stage) -> None:
+    live(stage)
+    stage.own_access.blocked = True
+    stage.run_for(11 * MINUTE_S)
+    assert stage.supervisor is not None
+    observer = stage.supervisor.tick.observer
+    assert observer.store_trouble
+    stage.own_access.blocked = False
+    stage.run_for(MINUTE_S)
+    assert not observer.store_trouble

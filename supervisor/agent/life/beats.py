@@ -46,8 +46,8 @@ TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 NEVER_S = 3600.0
 REST_MAX_S = 3600.0
-GRANT_BEATS = 0.75  # of the time of a stored beat: an acknowledgment that is older grants nothing
-RESTING_STEPS = 3.0  # so often in that time an agent that rests sees whether it still may
+RESTING_STEPS = 3.0  # so often in the time of a stored beat an agent that rests sees whether it still may
+GRANT_BEATS = 1 - 1 / RESTING_STEPS  # an acknowledgment that is older grants nothing: then a beat is stored in time
 NAMED_S, ORDERS_S = 600.0, 300.0  # a supervisor that responded so lately names new orders: a look is due this rarely
 _log = logging.getLogger("agent")
 
@@ -238,6 +238,8 @@ class StoredBeats:
         self._job, self._store, self._keeper, self._orders = job, store, keeper, orders
         self._beat_state, self._end_reasons = beat_state, end_reasons
         self._rest = Rest(job.beat_store_s) if rest is None else rest
+        self.wake: Callable[[], None] = lambda: None  # the next step at once
+        self._rest.on_end = self._rest_ended
         self._key = runfiles.beat(job.run_id)
         self._boot_beat_left = job.sequence_from > 0  # only a start-up script numbers beats before its agent
 
@@ -277,6 +279,12 @@ class StoredBeats:
             return False
         stored_at, state = self._stored
         return state == self._state() and state[0] and self._rest.allows(stored_at)
+
+    def _rest_ended(self) -> None:
+        """At once, but no more often than without any rest: of two replicas, only one may grant."""
+        stored = self._stored
+        if stored is None or self._rest.monotonic() - stored[0] >= self._job.beat_store_s:
+            self.wake()
 
     def _state(self) -> Tuple[Any, ...]:
         """What is stored at once when it changes. Checkpoints and evaluations are part of a training."""

@@ -142,7 +142,7 @@ class Parts:
 
     def _make_beats(self) -> None:
         job, orders = self.job, OrdersLook(self.store, self.job, self._carry_out_orders)
-        self.rest = Rest(job.beat_store_s)
+        rest = Rest(job.beat_store_s)
         self.pushed = PushedBeats(
             job,
             self.beat_state,
@@ -153,7 +153,7 @@ class Parts:
             authorities=self.folder.authorities,
             door_pass=self.door_pass,
         )
-        self.pushed.acknowledged = self.rest.acknowledged
+        self.pushed.acknowledged = rest.acknowledged
         self.stored = StoredBeats(
             job,
             self.store,
@@ -161,7 +161,7 @@ class Parts:
             beat_state=self.beat_state,
             end_reasons=self.end_reasons,
             orders=orders,
-            rest=self.rest,
+            rest=rest,
         )
 
     def _progress(self) -> Progress:
@@ -221,7 +221,7 @@ class Parts:
         if self.door_pass is not None:
             self.door_pass.on_refused = self.push_loop.wake
         self.store_loop = self._loop("store", self.stored.step)
-        self.rest.on_end = self.store_loop.wake
+        self.stored.wake = self.store_loop.wake
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
         self.log_loop = self._loop("log", self.log_duty.step)
         self.series_loop = self._loop("metrics", self.series_duty.step)

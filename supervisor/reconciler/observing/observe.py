@@ -131,9 +131,9 @@ class Observer:
         return self.beats.store_trouble
 
     @property
-    def granted(self) -> Mapping[str, str]:
-        """Run id -> launch whose stored beats may rest."""
-        return {} if self.resting is None else self.resting.granted
+    def granted(self) -> tuple[Mapping[str, str], float]:
+        """Run id -> launch whose stored beats may rest, and the monotonic time of the tick that says so."""
+        return ({}, 0.0) if self.resting is None else (self.resting.granted, self.resting.granted_at)
 
     def restart(self) -> None:
         """Nothing that was remembered of the sources can be trusted."""
@@ -200,10 +200,11 @@ class Observer:
         )
 
     def _rests(self) -> bool:
-        """This tick needs no stored beats. After a gap it does: a listing begins the watch anew."""
+        """This tick needs no stored beats. After a gap it does: a listing begins the watch anew. So does a store in
+        trouble: only a listing shows that it is well again."""
         monotonic = self.clock.monotonic()
         age_s = self.freshness.age_s(BEATS, monotonic)
-        if self.resting is None or age_s is None or self.freshness.is_gap(age_s):
+        if self.resting is None or self.store_trouble or age_s is None or self.freshness.is_gap(age_s):
             return False
         return not self.resting.needs_listing(self.pushed(), monotonic)
 

@@ -61,9 +61,9 @@ class Granted:
     push_s: float = 0.0
 
 
-def granted(launches: Mapping[str, str], knobs: Knobs, monotonic: float) -> Granted:
-    """By a tick that ends now."""
-    store_s, until = knobs.beat_store_s, monotonic + gap_s(knobs.poll_interval_s)
+def granted(launches: Mapping[str, str], at: float, knobs: Knobs) -> Granted:
+    """`at`: monotonic time of the tick that grants it. Ticks that fail after it do not prolong it."""
+    store_s, until = knobs.beat_store_s, at + gap_s(knobs.poll_interval_s)
     return Granted(launches, rest_s(store_s), until, store_s / PUSHES_PER_BEAT)
 
 
