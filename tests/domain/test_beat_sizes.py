@@ -81,10 +81,11 @@ def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     stored = encode_within(beat, MAX_STORED_BYTES)
     assert len("beat") + len(stored) <= BUCKET_BYTES
     read = heartbeat.parse(stored)
-    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent", "signs")
+    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent", "signs", "guess")
     assert {name: value for name, value in vars(read).items() if name not in kept} == {
         name: value for name, value in vars(beat).items() if name not in kept
     }
+    assert read.guess in (None, beat.guess), "left out, or whole"
     if beat.signs:
         before, after = signs.decode(beat.signs), signs.decode(read.signs)
         assert [getattr(after, name) for name in CORE] == [getattr(before, name) for name in CORE]
