@@ -259,6 +259,11 @@ def parse(raw: bytes) -> Beat:
     )
 
 
+def glance_s(beat_store_s: float) -> float:
+    """How often an agent whose stored beats rest reads the stop marker and the orders."""
+    return min(5.0 * beat_store_s, 300.0)
+
+
 def is_count(value: Any) -> bool:
     """A whole number that a beat can carry as a count; False for True."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT

@@ -171,6 +171,21 @@ class Knobs:
     max_parallel_per_owner: int = 0  # the same, for the runs of each owner
 
 
+RESTING_BEATS, REST_MAX_S = 60.0, 3600.0
+LISTED_RESTS = 2.0
+PUSHES_PER_BEAT = 3.0  # so many pushes are due in the time of a stored beat, or nothing rests: one may be late
+
+
+def rest_s(beat_store_s: float) -> float:
+    """How long a stored beat may stay the newest one of its run while pushed beats are acknowledged."""
+    return min(RESTING_BEATS * beat_store_s, REST_MAX_S)
+
+
+def list_every_s(beat_store_s: float) -> float:
+    """How often stored beats are listed while no run needs them."""
+    return LISTED_RESTS * rest_s(beat_store_s)
+
+
 def check_stall(stall: StallLimits, beat_store_s: float, gpu_timeout_s: float, prefix: str = "stall.") -> None:
     """Raises InvalidTimeouts. `prefix`: put before the names of `stall`'s fields. gpu_timeout_s 0 = no wait for a GPU:
     any boot limit is valid."""

@@ -19,6 +19,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 
 ROUND_S = 600.0  # of what is shown
+TINY = 1e-6  # twenty times a twentieth is one
 
 
 class Rotation:
@@ -27,17 +28,25 @@ class Rotation:
     def __init__(self, poll_interval_s: float, round_s: float) -> None:
         self._share = min(1.0, poll_interval_s / round_s)
         self._last = 0
+        self._due = 0.0  # turns that are due in sparing ticks
 
-    def next_keys(self, keys: Iterable[int]) -> frozenset[int]:
-        """At most ceil(active * poll interval / round) keys: those after the last ones, then from the beginning."""
+    def next_keys(self, keys: Iterable[int], sparing: bool = False) -> frozenset[int]:
+        """At most ceil(active * poll interval / round) keys: those after the last ones, then from the beginning.
+        `sparing`: a turn costs money, so each of a few runs has one in a round, and not one of them in every tick."""
         ordered = sorted(keys)
         if not ordered:
             return frozenset()
-        count = math.ceil(len(ordered) * self._share)
+        count = self._spared(len(ordered)) if sparing else math.ceil(len(ordered) * self._share)
         after = [key for key in ordered if key > self._last]
         chosen = list(islice((*after, *ordered), count))
-        self._last = chosen[-1]
+        self._last = chosen[-1] if chosen else self._last
         return frozenset(chosen)
+
+    def _spared(self, active: int) -> int:
+        self._due += active * self._share
+        count = int(self._due + TINY)
+        self._due -= count
+        return count
 
 
 class Publishing:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.events import Event
-from supervisor.domain.observation import NOT_READ, STOP, Observation, World
+from supervisor.domain.observation import BEATS, NOT_READ, STOP, Observation, Unknown, World
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
@@ -80,6 +80,9 @@ class Tick:
 
     def __post_init__(self) -> None:
         self.worldview.runs = self.runs
+        if self.observer.resting is not None:
+            self.observer.resting.runs = self.runs
+            self.observer.resting.doubts = lambda: self.worldview.breakers[BEATS].open
         self.incidents = IncidentWatch(self.store, self.cell, self.worldview)
         self.outlooks = Outlooks(self.store, self.cell)
         self.actor.bad_nodes = self.incidents.bad_nodes
@@ -95,7 +98,7 @@ class Tick:
         self.outcomes.take_new()
         self._record(self.worldview.prove(snapshot), now)
         self._rejected.record(snapshot.stored.rejected, self.runs, now)
-        markers = self.rotation.next_keys(self.runs)
+        markers = self.rotation.next_keys(self.runs, snapshot.at_rest)
         due = self._settle(list(self.runs), observations, world, lease, markers)
         self._rejected.record(observations.rejected, self.runs, now)
         self._finish(snapshot, lease, now)
@@ -251,7 +254,10 @@ class Tick:
             if not waiting or not reads_left:
                 break
             markers = frozenset()
-            parts = zip(waiting, self.readers.read(waiting), strict=True)
+            reads = self.readers.read(waiting)
+            if self.observer.resting is not None and any(isinstance(read.get(STOP), Unknown) for read in reads):
+                self.observer.resting.doubt()
+            parts = zip(waiting, reads, strict=True)
             ready = [(run, replace(obs, **read)) for (run, obs, _), read in parts]  # type: ignore[arg-type]
             waiting = []
         return decisions
@@ -304,6 +310,8 @@ class Tick:
         self._record(self.sweeper.sweep(snapshot, runs, self.actor, lease=lease, now=now, led_elsewhere=elsewhere), now)
         for run, turn in () if self.publishing is None else self.publishing.turns(runs, now):
             self.actor.submit(run, turn, lease)
+        if self.observer.resting is not None:
+            self.observer.resting.grant(runs, snapshot.pushed, snapshot.monotonic)
         self.incidents.settle(runs, lease, now)
         self.tally.ticked(runs, self.clock.monotonic())
 

@@ -37,6 +37,7 @@ from supervisor.reconciler.leader import Leader, Takeover
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer, Pushed
 from supervisor.reconciler.observing.readers import Readers
+from supervisor.reconciler.observing.resting import Resting
 from supervisor.reconciler.observing.sampling import Sampler, SampleWriter
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
@@ -44,6 +45,7 @@ from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.bases.working import BaseWork
+from supervisor.services.doctor.state import in_bucket
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan.forecasting import FirstForecasts
@@ -53,7 +55,7 @@ from supervisor.services.reading.health import LoopStatus, full_disk
 from supervisor.services.reading.scrape import Readings
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.handover import Handover
-from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.heartbeat import BeatInbox, granted
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.telemetry.metrics import Reading
@@ -146,6 +148,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     def after_tick() -> None:
         mirrors.wake()
         beats.set_active(tick.runs.values())
+        beats.grant(granted(*observer.granted, parts.knobs))
         if takeover.run():
             tick.incidents.restart()  # those of the other cell count here now
 
@@ -313,6 +316,7 @@ def _observer(parts: Parts, pushed: Callable[[], Pushed], scope: str, mirrors: M
         parts.knobs.poll_interval_s,
         scope,
         mirrors.beats,
+        Resting(parts.knobs.beat_store_s, parts.knobs.poll_interval_s) if in_bucket(parts.objects) else None,
     )
 
 

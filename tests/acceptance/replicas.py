@@ -28,7 +28,11 @@ class Training:
     run_id: str
 
     def submit(self, to: Daemon) -> None:
-        to.submit(self.run_id, command=SCRIPT.format(lives=self._lives, end=self._end))
+        to.submit(self.run_id, command=self.command)
+
+    @property
+    def command(self) -> str:
+        return SCRIPT.format(lives=self._lives, end=self._end)
 
     def finish(self) -> None:
         self._end.touch()

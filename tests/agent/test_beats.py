@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.life.beats import PushedBeats, PushFailed, StoredBeats
+from supervisor.agent.life.beats import OrdersLook, PushedBeats, PushFailed, Rest, StoredBeats
 from supervisor.agent.store.access import BatonKeeper, Contact, WatchedStore
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.watch.beat_state import BeatState
@@ -15,7 +15,7 @@ from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.beat_telemetry import MAX_GPUS, compact, encode
-from supervisor.services.reading.cost import READS_PER_BEAT
+from supervisor.services.reading.cost import MONTH_S, READS_PER_BEAT, resting_cost
 from tests.agent.bench import HOLDER, IDENTITY, RUN, ManualClock, held, job, store_in
 from tests.agent.listening_server import ListeningServer
 from tests.benchmarks.machine_told import full
@@ -102,7 +102,7 @@ def test_a_pushed_beat_that_is_too_large_leaves_out_its_recent_points(bench: Ben
     assert server.beats[-1] == replace(beat, telemetry="")
 
 
-def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(bench: Bench, cloud: StorageFake, store: GcsStore) -> None:
+def test_a_beat_in_a_bucket_costs_one_write_and_three_reads(bench: Bench, cloud: StorageFake, store: GcsStore) -> None:
     """The price of a month of beats is computed from these numbers (services/reading/cost.py)."""
     store.put(runfiles.baton(RUN), bench.store.inner.get(runfiles.baton(RUN))[0])
     beats = StoredBeats(
@@ -111,11 +111,135 @@ def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(bench: Bench, cloud: S
         keeper=BatonKeeper(store, RUN, *HOLDER),
         beat_state=bench.beat_state,
         end_reasons=bench.end_reasons,
+        orders=OrdersLook(store, bench.job, lambda: True),
     )
     beats.step()
     cloud.counts.clear()
     beats.step()
     assert cloud.counts == {"storage.objects.insert": 1, "storage.objects.get": READS_PER_BEAT}
+
+
+class Resting:
+    """The real stored beats of an agent whose pushes a supervisor acknowledges, on a simulated clock."""
+
+    def __init__(self, bench: Bench, store: GcsStore) -> None:
+        store.put(runfiles.baton(RUN), bench.store.inner.get(runfiles.baton(RUN))[0])
+        self.clock, self.bench, self.store = bench.clock, bench, store
+        self.rest = Rest(60.0, bench.clock)
+        self.woken: list[float] = []
+        self.orders = OrdersLook(store, bench.job, lambda: True, bench.clock)
+        self.stored = StoredBeats(
+            bench.job,
+            store,
+            keeper=BatonKeeper(store, RUN, *HOLDER),
+            beat_state=bench.beat_state,
+            end_reasons=bench.end_reasons,
+            orders=self.orders,
+            rest=self.rest,
+        )
+        self.stored.wake = lambda: self.woken.append(bench.clock())
+        bench.beat_state.update(phase=heartbeat.TRAINING)
+
+    def run_for(self, seconds: float, store_s: float | None = 3600.0) -> None:
+        """A push every 10 s, and the steps of the stored beats at their own pace. `store_s` None: pushes hang."""
+        end, due = self.clock() + seconds, self.clock()
+        while self.clock() < end:
+            if store_s is not None:
+                self.rest.acknowledged(store_s)
+                self.orders.named(None)
+            if self.clock() >= due:
+                due = self.clock() + self.stored.step()
+            self.clock.now += 10.0
+
+    def generation(self) -> str:
+        return self.store.stat(KEY).generation
+
+
+@pytest.fixture
+def resting(bench: Bench, cloud: StorageFake, store: GcsStore) -> Resting:
+    resting = Resting(bench, store)
+    resting.run_for(60.0)
+    return resting
+
+
+def test_acknowledged_pushes_cost_what_the_doctor_computes(resting: Resting, cloud: StorageFake) -> None:
+    cloud.counts.clear()
+    resting.run_for(12 * 3600.0)
+    writes, reads = cloud.counts["storage.objects.insert"], cloud.counts["storage.objects.get"]
+    of_a_month_usd = (writes * 0.000005 + reads * 0.0000004) * MONTH_S / (12 * 3600.0)
+    marker_usd = 4320 * 0.0000004  # the supervisor's own read in its rotation
+    assert of_a_month_usd + marker_usd == pytest.approx(resting_cost(60.0, 300.0, 30.0, 600.0).beats_usd, rel=0.02)
+
+
+def test_a_grant_that_is_withdrawn_wakes_the_stored_beat(resting: Resting) -> None:
+    before = resting.generation()
+    resting.run_for(600.0)
+    assert (resting.woken, resting.generation()) == ([], before)
+    resting.rest.acknowledged(None)
+    assert resting.woken == [resting.clock()]
+    assert resting.stored.step() == 60.0
+    assert resting.generation() != before
+
+
+def test_a_replica_that_grants_nothing_beside_one_that_does_brings_no_more_beats_than_ever(
+    resting: Resting, cloud: StorageFake
+) -> None:
+    cloud.counts.clear()
+    for _ in range(30):
+        resting.run_for(10.0)
+        resting.rest.acknowledged(None)
+        if resting.woken:
+            resting.woken.clear()
+            resting.stored.step()
+    assert cloud.counts["storage.objects.insert"] <= 5
+
+
+def test_pushes_that_hang_end_the_rest_by_themselves(resting: Resting) -> None:
+    """No later than a stored beat would be due without a rest: an agent whose run is another's learns of it in time."""
+    resting.run_for(600.0)
+    before = resting.generation()
+    baton = resting.bench.keeper.read()
+    resting.store.put(runfiles.baton(RUN), rules.encode(rules.raise_next(baton, "1.2.1", "s", False)))
+    resting.run_for(60.0, store_s=None)
+    assert resting.generation() != before
+    assert resting.bench.end_reasons.ending is not None
+    assert resting.bench.end_reasons.ending.reason == heartbeat.SUPERSEDED
+
+
+@pytest.mark.parametrize("changes", [{"phase": heartbeat.FINISHING}, {"notice_s": 30.0}, {"left": heartbeat.STOPPED}])
+def test_what_is_more_than_a_step_is_stored_at_once(resting: Resting, changes: dict[str, object]) -> None:
+    before = resting.generation()
+    resting.bench.beat_state.update(phase=heartbeat.CHECKPOINT)
+    resting.stored.step()
+    assert resting.generation() == before, "a checkpoint is part of the training"
+    resting.bench.beat_state.update(**changes)
+    resting.stored.step()
+    assert resting.generation() != before
+
+
+def test_a_marker_is_found_within_five_minutes_of_rest(resting: Resting) -> None:
+    resting.store.put(runfiles.stop_marker(RUN), b"")
+    resting.run_for(300.0)
+    assert resting.bench.end_reasons.ending is not None
+    assert resting.bench.end_reasons.ending.reason == heartbeat.STOPPED
+
+
+@pytest.mark.parametrize("store_s", [None, 0, -1.0, "3600", True, float("nan")])
+def test_a_response_that_grants_nothing_lets_nothing_rest(resting: Resting, store_s: object) -> None:
+    resting.rest.acknowledged(store_s)
+    assert resting.stored.step() == 60.0
+
+
+def test_a_push_tells_what_its_response_grants(bench: Bench, server: ListeningServer) -> None:
+    grants: list[object] = []
+    bench.pushed.acknowledged = grants.append
+    server.answer = {"next_s": 10.0, "stop": False, "store_s": 3600.0}
+    bench.pushed.step()
+    server.answer = {"next_s": 10.0, "stop": False}
+    bench.pushed.step()
+    server.close()
+    bench.pushed.step()
+    assert grants == [3600.0, None, None]
 
 
 def test_the_beat_of_an_earlier_attempt_is_replaced(bench: Bench) -> None:

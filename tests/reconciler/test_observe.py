@@ -18,7 +18,7 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Away, Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.observation import MACHINES, Absent, Part, Seen, Unknown, machines_in
+from supervisor.domain.observation import BEATS, MACHINES, Absent, Part, Seen, Unknown, machines_in
 from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import MAX_PAGE, IsKnown, Page, StoreUnavailable
@@ -26,6 +26,7 @@ from supervisor.ports.provider import LaunchRequest
 from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.observing.readers import look_up
+from supervisor.reconciler.observing.resting import Resting
 from supervisor.reconciler.outcomes import Outcomes
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
@@ -229,6 +230,30 @@ def test_a_store_that_accepts_no_writes_is_found_after_one_tick() -> None:
     bench.objects.full = False
     bench.observe()
     assert bench.observer.store_trouble == ""
+
+
+def test_a_tick_rests_only_while_the_store_is_well_and_the_clock_goes_on() -> None:
+    """Nobody is active: nothing but the store and the clock makes a tick list."""
+    bench = Bench()
+    bench.observer.resting = Resting(60.0, 30.0)
+    assert not bench.observe().at_rest, "the first tick lists"
+    snapshot = bench.observe()
+    assert (snapshot.at_rest, BEATS in snapshot.fresh, snapshot.stored.fresh) == (True, False, False)
+    bench.objects.full = True
+    bench.observer.resting.doubt()
+    assert not bench.observe().at_rest
+    assert bench.observer.store_trouble == "the object store is full"
+    assert not bench.observe().at_rest, "until it is well again"
+    bench.objects.full = False
+    assert not bench.observe().at_rest
+    assert bench.observe().at_rest
+    bench.clock.step(-600.0)
+    assert not bench.observe().at_rest
+    assert bench.observe().at_rest
+    bench.clock.advance(120.0)
+    assert not bench.observe().at_rest, "after a gap"
+    bench.observer.restart()
+    assert not bench.observe().at_rest
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Bench:
             nonce_hash=lambda run_id, launch_id: nonce_hash(f"nonce of {launch_id}"),
             add_events=lambda key, events, now: self.recorded.extend(event.kind for event in events),
         )
-        idle: Any = SimpleNamespace(forget=lambda key: None, meters={})
+        idle: Any = SimpleNamespace(forget=lambda key: None, meters={}, resting=None)
         self.tick = Tick(store, "cell", idle, idle, idle, idle, idle, idle, idle, idle, FakeClock())
         self.tick.load()
 
@@ -110,6 +110,7 @@ class Settled:
         self.tick.store.zones = lambda cell: {}
         self.tick.worldview = Worldview(Knobs("s"), {}, self.tick.runs)
         idle: Any = SimpleNamespace(
+            resting=None,
             supersede=lambda keys: self.superseded.append(set(keys)),
             moved=lambda key: None,
             due=lambda key: None,

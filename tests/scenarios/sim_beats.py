@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from supervisor.agent.life.beats import RESTING_STEPS, OrdersLook, Rest
 from supervisor.agent.store.access import left_reason, new_stop_marker, superseded
+from supervisor.agent.watch.beat_state import IN_TRAINING
 from supervisor.contract import baton as rules
 from supervisor.contract import beat_telemetry, drill, heartbeat, runfiles
 from supervisor.contract.drill import Record, Round
@@ -32,6 +34,12 @@ class BeatSender:
         self._stop_generation: str | None = None
         self._sent: tuple[object, ...] = ()
         self._recent, self._noted_at = RecentPoints(), 0.0
+        self._rest = Rest(float(str(agent.job["beat_store_s"])), agent.reach.monotonic)
+        self._rest.on_end = self._store_at_once
+        self._orders = OrdersLook(agent.reach.objects, agent, lambda: True, agent.reach.monotonic)  # type: ignore[arg-type]
+        self._stored_at, self._looked_at = -NEVER, 0.0
+        self._consumed: str | None = None
+        self._shown: tuple[object, ...] = ()  # by the last stored beat
         self._drill = (0, 0.0)  # number of the newest drill, and when it is over
 
     @property
@@ -43,9 +51,11 @@ class BeatSender:
         shown = (agent.shown_phase, agent.left, agent.exit, agent.notice_s(), agent.hangs_at)
         urgent, self._sent = shown != self._sent, shown
         if self.store_at < NEVER and (urgent or now >= self.store_at):
-            self.store_at = now + float(agent.job["beat_store_s"])
+            pace_s = float(agent.job["beat_store_s"])
+            rests = self._rest.allows(self._stored_at) and self._shown == self._state()
+            self.store_at = now + (pace_s / RESTING_STEPS if rests else pace_s)
             if not (agent.silent or agent.mute):
-                self._store(now)
+                self._glance(now) if rests else self._store(now)
         if self.push_at < NEVER and (urgent or now >= self.push_at):
             self.push_at = now + float(agent.job["beat_push_s"])
             if not (agent.silent or agent.mute):
@@ -112,13 +122,44 @@ class BeatSender:
         try:
             response = agent.reach.push(agent.run_id, heartbeat.encode(self.beat()))
         except NotReached:
+            self._rest.acknowledged(None)
             return
         self.contact_at, self.push_at = now, now + response.next_s
+        self._rest.acknowledged(response.store_s)
+        self._orders.named(response.orders)
         if response.stop:
             agent.leave(heartbeat.STOPPED)
 
-    def _store(self, now: float) -> None:
+    def _state(self) -> tuple[object, ...]:
         agent = self._agent
+        return agent.shown_phase in IN_TRAINING, agent.left, agent.exit, agent.notice_s(), self._stop_generation
+
+    def _store_at_once(self) -> None:
+        now = self._agent.reach.monotonic()
+        if self.store_at < NEVER and now - self._stored_at >= float(str(self._agent.job["beat_store_s"])):
+            self.store_at = now
+
+    def _glance(self, now: float) -> None:
+        if now - self._looked_at < heartbeat.glance_s(float(str(self._agent.job["beat_store_s"]))):
+            return
+        self._looked_at = now
+        try:
+            self._read_marker(self._consumed)
+            self._orders.look()
+        except StoreUnavailable:
+            self._stored_at = -NEVER
+
+    def _read_marker(self, consumed: str | None) -> bool:
+        agent = self._agent
+        own = agent.job["stop_consumed"]
+        marker = new_stop_marker(agent.reach.objects, agent.run_id, None if own is None else str(own), consumed)
+        if marker is not None:
+            self._stop_generation = marker
+            agent.leave(heartbeat.STOPPED)
+        return marker is not None
+
+    def _store(self, now: float) -> None:
+        agent, self._stored_at = self._agent, -NEVER
         try:
             baton = agent.files.keeper.read()
             verdict = rules.standing(baton, agent.launch_id, agent.machine_id, 0.0)
@@ -130,14 +171,14 @@ class BeatSender:
             is_ours = order is not None and order.launch_id == agent.launch_id and agent.plan.drill > 0
             if order is not None and is_ours and order.number > self._drill[0]:
                 self._drill = order.number, now + agent.plan.drill
-            consumed = (agent.job["stop_consumed"], baton.stop_consumed)
-            marker = new_stop_marker(agent.reach.objects, agent.run_id, *consumed)
-            if marker is not None:
-                self._stop_generation = marker
-                agent.leave(heartbeat.STOPPED)
-            elif superseded(baton, agent.launch_id):
+            self._consumed, self._looked_at = baton.stop_consumed, now
+            if not self._read_marker(self._consumed) and superseded(baton, agent.launch_id):
                 agent.leave(heartbeat.SUPERSEDED)
+            self._orders.look()
+            state = self._state()
             self._put()
+            if state[0]:
+                self._stored_at, self._shown = now, state
         except StoreUnavailable:
             return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from supervisor.contract.heartbeat import Exit
 from tests.fakes.provider import FakeMachine
@@ -48,6 +49,6 @@ class Reach:
 
     objects: StoreAccess
     monotonic: Callable[[], float]
-    push: Callable[[str, bytes], object]  # the response; raises NotReached
+    push: Callable[[str, bytes], Any]  # the response; raises NotReached
     machine: Callable[[], FakeMachine | None]  # None = it is gone
     leave_machine: Callable[[str], None]  # called with Plan.after

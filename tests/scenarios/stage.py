@@ -27,6 +27,7 @@ from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import deliver
 from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers
+from supervisor.reconciler.observing.resting import Resting
 from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
@@ -34,7 +35,7 @@ from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.parts import Parts
-from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.heartbeat import BeatInbox, granted
 from supervisor.storage.store import open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.meters import meters_of
@@ -79,6 +80,7 @@ class Settings:
     overlap: float = OVERLAP_S
     most: int = 0  # runs with a machine at once; 0 = no limit
     per_owner: int = 0
+    priced: bool = False  # requests to the object store cost money, so stored beats may rest
 
 
 @dataclass
@@ -174,7 +176,10 @@ class Stage:
         tick = Tick(
             store=self.rows,
             cell=CELL,
-            observer=Observer(providers, self.own_access, inbox.take, self.own_clock, self.rows.supervisor_id, poll_s),
+            observer=Observer(
+                providers, self.own_access, inbox.take, self.own_clock, self.rows.supervisor_id, poll_s,
+                resting=Resting(knobs.beat_store_s, poll_s) if self.settings.priced else None,
+            ),
             worldview=Worldview(knobs, providers, store_url=self.objects.url),
             readers=Readers(self.own_access, providers, executor=AtOnce()),
             actor=Actor(
@@ -262,6 +267,8 @@ class Stage:
                 if run.stop is not None or run.status == Status.STOPPING
             }
         )
+        if own.tick.observer.resting is not None:
+            own.inbox.grant(granted(*own.tick.observer.granted, self.knobs_of(self.rows.supervisor_id)))
         self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())
         self.next_tick = now + max(WAKE_S, soon_s)

@@ -11,16 +11,16 @@ import pytest
 
 from supervisor.domain.findings import Check, Finding
 from supervisor.services.doctor.doctor import Surroundings, examine
-from supervisor.services.reading.cost import CONTROL_USD, beat_cost, cheap_beat_s
+from supervisor.services.reading.cost import CONTROL_USD, beat_cost, cheap_beat_s, resting_cost
 from tests.services.bed import Bed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
 
-def test_a_beat_a_minute_is_43_200_writes_and_86_400_reads_a_month() -> None:
+def test_a_beat_a_minute_is_43_200_writes_and_129_600_reads_a_month() -> None:
     cost = beat_cost(60.0, 300.0, 30.0, 600.0)
     marker_reads = 4320 * 0.0000004
-    assert cost.beats_usd == pytest.approx(43_200 * 0.000005 + 86_400 * 0.0000004 + marker_reads)
+    assert cost.beats_usd == pytest.approx(43_200 * 0.000005 + 129_600 * 0.0000004 + marker_reads)
     assert cost.logs_usd == pytest.approx(8640 * 0.000005)
     markers = 86_400 * (1 - 1 / 20) * 0.0000004  # one a tick, of which the run pays one in 20 ticks
     assert cost.looks_usd == pytest.approx(86_400 * 2 * 0.000005 + markers), "the canary and one page"
@@ -42,11 +42,21 @@ def test_the_page_of_settings_has_the_same_figures() -> None:
 
 def test_the_pace_at_which_the_control_of_a_run_costs_two_cents_a_month() -> None:
     pace_s = cheap_beat_s(600.0)
-    assert 820.0 < pace_s < 830.0
+    assert 875.0 < pace_s < 885.0
     assert beat_cost(pace_s, 300.0, 30.0, 600.0).beats_usd == pytest.approx(CONTROL_USD)
     assert beat_cost(60.0, 300.0, 30.0, 600.0).beats_usd > 10 * CONTROL_USD, "the defaults are far from it"
     text = PAGE.read_text(encoding="utf-8")
     assert f"`beat_store_s = {math.ceil(pace_s)}`" in text
+
+
+def test_acknowledged_pushes_leave_less_than_two_cents_for_a_run_alone() -> None:
+    parts = resting_cost(60.0, 300.0, 30.0, 600.0)
+    stored = 720 * (0.000005 + 3 * 0.0000004)
+    glances = (8640 - 720) * 2 * 0.0000004
+    assert parts.beats_usd == pytest.approx(stored + glances + 4320 * 0.0000004)
+    assert parts.looks_usd == pytest.approx(360 * 2 * 0.000005)
+    assert parts.beats_usd + parts.looks_usd <= CONTROL_USD
+    assert f"${parts.beats_usd:.3f}" in PAGE.read_text(encoding="utf-8")
 
 
 def doctor(bed: Bed, tmp_path: Path, pushed: bool) -> list[dict[str, str]]:
@@ -65,12 +75,15 @@ def test_the_doctor_says_so_where_the_store_is_a_bucket(bed: Bed, tmp_path: Path
     found = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}
     told = found["beats cost"]
     assert (told["group"], told["result"]) == ("google", "ok")
-    assert told["fact"].startswith("a run that trains for a month costs $0.13 for beats (one stored every 120 s)")
+    assert told["fact"].startswith("a run that trains for a month costs $0.14 for beats (one stored every 120 s)")
     assert "pushed" not in told["fact"]
-    assert "with beat_store_s = 823 the beats of a run cost $0.02" in told["fact"]
+    assert "with beat_store_s = 880 the beats of a run cost $0.02" in told["fact"]
     assert found["objects"]["group"] == "google"
     assert found["identity"]["fact"] == "worker@p"
-    assert "cost nothing" in {c["name"]: c for c in doctor(bed, tmp_path, pushed=True)}["beats cost"]["fact"]
+    bed.parts = replace(bed.parts, knobs=replace(bed.parts.knobs, beat_store_s=60.0))
+    both = {c["name"]: c for c in doctor(bed, tmp_path, pushed=True)}["beats cost"]["fact"]
+    assert "are acknowledged, a run that trains for a month costs $0.013, and the supervisor's reads $0.004" in both
+    assert "without: a run that trains for a month costs $0.27 for beats" in both
 
 
 def test_an_unusable_bucket_is_left_to_the_providers_checks(bed: Bed, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from supervisor.contract.heartbeat import encode
 from supervisor.domain.errors import Unavailable
+from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, PushedBeat, StoreDown
 from supervisor.services.runs.handover import FORGET_S, USEFUL_S, Handover
-from supervisor.services.runs.heartbeat import BeatInbox, BeatResponse
+from supervisor.services.runs.heartbeat import BeatInbox, BeatResponse, granted
 from tests.fakes.clock import FakeClock
 from tests.fakes.wake import FakeWake
 from tests.services.bed import Bed, beat
@@ -262,3 +263,23 @@ def test_a_beat_of_the_wrong_kind_of_age_is_fresh(leader: Replica, follower: Rep
     kept = replace(beat("digits-7", 3), nonce="")
     leader.bed.store.put_beats([PushedBeat(kept, -500.0)])
     assert leader.look()[run.run_id] == (3, 0.0)
+
+
+def test_only_the_leader_grants_a_rest_and_only_while_its_ticks_go_on(leader: Replica, follower: Replica) -> None:
+    """An agent that pushes to the other replica stores its beats as ever, and the leader reads them all the same."""
+    launches = {"digits-7": "1.1.1"}
+    leader.look()
+    for one in (leader, follower):
+        one.handover.grant(granted(launches, one.clock.monotonic(), Knobs("s")))
+    assert leader.push("digits-7", 1).store_s == 3600.0
+    assert follower.push("digits-7", 2).store_s is None
+    at = leader.clock.monotonic()
+    leader.clock.advance(61.0)
+    leader.handover.grant(granted(launches, at, Knobs("s")))  # a tick that failed has granted nothing anew
+    assert leader.push("digits-7", 3).store_s is None
+    leader.handover.grant(granted(launches, leader.clock.monotonic(), Knobs("s")))
+    assert leader.push("digits-7", 4).store_s == 3600.0
+    assert leader.push("digits-7", 5, launch_id="1.1.1").store_s == 3600.0
+    leader.lease.clear()
+    leader.handover.write()
+    assert leader.push("digits-7", 6).store_s is None

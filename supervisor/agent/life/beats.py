@@ -7,6 +7,9 @@ Stored: written if-generation-match of the agent's own last beat. Another genera
 deleted it, so the agent reads the baton. With each stored beat the agent also reads the .stop marker and the baton: so
 it learns about a stop, a newer attempt and a closed run even without contact to a supervisor. It looks for orders then
 too, rarely where a supervisor responds, because the response names new ones.
+
+In a bucket each stored beat costs money. A supervisor that has read the pushed beats of this launch says in its
+response for how long stored ones may rest (`Rest`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import json
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
 from supervisor.agent.machine.job import Job
@@ -29,7 +32,7 @@ from supervisor.agent.store.access import (
     superseded,
 )
 from supervisor.agent.store.httpclient import HttpClient, Request, Unreachable
-from supervisor.agent.watch.beat_state import BeatState
+from supervisor.agent.watch.beat_state import IN_TRAINING, BeatState
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
@@ -42,12 +45,39 @@ if TYPE_CHECKING:
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 NEVER_S = 3600.0
+REST_MAX_S = 3600.0
+RESTING_STEPS = 3.0  # so often in the time of a stored beat an agent that rests sees whether it still may
+GRANT_BEATS = 1 - 1 / RESTING_STEPS  # an acknowledgment that is older grants nothing: then a beat is stored in time
 NAMED_S, ORDERS_S = 600.0, 300.0  # a supervisor that responded so lately names new orders: a look is due this rarely
 _log = logging.getLogger("agent")
 
 
 class PushFailed(Exception):
     """No supervisor took this beat; the text says why. The store has it or will have it."""
+
+
+class Rest:
+    """Whether stored beats may rest. A grant is young or it is none: a push that hangs, fails, or is acknowledged by a
+    supervisor that does not lead, ends the rest. Safe to use from every thread."""
+
+    def __init__(self, beat_store_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.on_end: Callable[[], None] = lambda: None  # the stored beat is due at once; must not block
+        self.monotonic = monotonic
+        self._valid_s = GRANT_BEATS * beat_store_s
+        self._grant = (float("-inf"), 0.0)  # when it was given, and for how long a stored beat may stay the newest
+
+    def acknowledged(self, store_s: Any) -> None:
+        """After each push. `store_s`: of the response; None: it grants nothing, or there was none."""
+        rested = self._grant[1] > 0.0
+        granted_s = min(float(store_s), REST_MAX_S) if is_number(store_s) and store_s > 0 else 0.0
+        self._grant = (self.monotonic(), granted_s)
+        if rested and not granted_s:
+            self.on_end()
+
+    def allows(self, stored_at: float) -> bool:
+        """A beat that was stored then may stay the newest one for now."""
+        now, (granted_at, granted_s) = self.monotonic(), self._grant
+        return now - granted_at < self._valid_s and now - stored_at < granted_s
 
 
 class PushedBeats:
@@ -74,6 +104,7 @@ class PushedBeats:
         self._job, self._authorities, self._door_pass = job, authorities, door_pass
         self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
         self._follow, self._ordered = follow, ordered
+        self.acknowledged: Callable[[Any], None] = lambda store_s: None  # after each push, as Rest wants it
 
     def step(self) -> float:
         """Push once; seconds until the next push."""
@@ -85,6 +116,7 @@ class PushedBeats:
             if not self._failing:
                 _log.warning("beats do not reach the supervisor: %s", error)
             self._failing = True
+            self.acknowledged(None)
             return self._job.beat_push_s
         if self._failing:
             _log.info("beats reach the supervisor again")
@@ -94,6 +126,7 @@ class PushedBeats:
             self._end_reasons.add(heartbeat.STOPPED)
         self._follow(response.get("follow_logs") is True)
         self._ordered(response.get("orders"))
+        self.acknowledged(response.get("store_s"))
         next_s: Any = response.get("next_s")
         return min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S) if is_number(next_s) else self._job.beat_push_s
 
@@ -186,6 +219,9 @@ class StoredBeats:
     """Only a holder stores beats."""
 
     _generation: Optional[str] = None  # of our own last beat; None = unknown
+    _stored: Optional[Tuple[float, Tuple[Any, ...]]] = None  # when, and in which state; None = the next one is due
+    _looked_at = float("-inf")  # at the marker
+    _consumed: Optional[str] = None  # of the baton
 
     def __init__(
         self,
@@ -196,20 +232,36 @@ class StoredBeats:
         beat_state: BeatState,
         end_reasons: EndReasons,
         orders: Optional[OrdersLook] = None,
+        rest: Optional[Rest] = None,
     ) -> None:
         self.order_drill: Callable[[int], None] = lambda number: None  # gets the number of an order for this launch
         self._job, self._store, self._keeper, self._orders = job, store, keeper, orders
         self._beat_state, self._end_reasons = beat_state, end_reasons
+        self._rest = Rest(job.beat_store_s) if rest is None else rest
+        self.wake: Callable[[], None] = lambda: None  # the next step at once
+        self._rest.on_end = self._rest_ended
         self._key = runfiles.beat(job.run_id)
         self._boot_beat_left = job.sequence_from > 0  # only a start-up script numbers beats before its agent
 
     def step(self) -> float:
-        """Read baton and marker and store one beat; seconds until the next one."""
+        """Read baton and marker and store one beat, or rest; seconds until the next step."""
+        if not self._may_rest():
+            return self.step_now()
+        if self._rest.monotonic() - self._looked_at >= heartbeat.glance_s(self._job.beat_store_s):
+            self._glance()
+        return self._job.beat_store_s / RESTING_STEPS
+
+    def step_now(self) -> float:
+        """The same without a rest."""
+        self._stored = None
         try:
             if self._may_write():
                 self._read_orders()
             if self._may_write():
+                now, state = self._rest.monotonic(), self._state()
                 self.put()
+                if self._generation is not None:
+                    self._stored = (now, state)
         except StoreUnavailable as error:
             unreadable = isinstance(error, BatonUnreadable)
             self._beat_state.note("store", str(error) if unreadable else "the object store does not answer")
@@ -220,6 +272,34 @@ class StoredBeats:
                 self._boot_beat_left = False
                 self._remove_boot_beat()
         return self._job.beat_store_s
+
+    def _may_rest(self) -> bool:
+        """The newest stored beat shows this training, the supervisor has the rest of it, and nothing ends."""
+        if self._stored is None or self._boot_beat_left or self._end_reasons.ending is not None:
+            return False
+        stored_at, state = self._stored
+        return state == self._state() and state[0] and self._rest.allows(stored_at)
+
+    def _rest_ended(self) -> None:
+        """At once, but no more often than without any rest: of two replicas, only one may grant."""
+        stored = self._stored
+        if stored is None or self._rest.monotonic() - stored[0] >= self._job.beat_store_s:
+            self.wake()
+
+    def _state(self) -> Tuple[Any, ...]:
+        """What is stored at once when it changes. Checkpoints and evaluations are part of a training."""
+        beat = self._beat_state.now
+        return beat.phase in IN_TRAINING, beat.notice_s, beat.left, beat.stop_generation, beat.exit
+
+    def _glance(self) -> None:
+        """Look for what no supervisor may know yet: a marker, and orders."""
+        self._looked_at = self._rest.monotonic()
+        try:
+            self._read_marker()
+            if self._orders is not None and self._end_reasons.ending is None:
+                self._orders.look()
+        except StoreUnavailable:
+            self._stored = None  # the next step says so
 
     def put(self) -> None:
         """Store a beat, unless the baton forbids it. Raises StoreUnavailable."""
@@ -251,17 +331,21 @@ class StoredBeats:
 
     def _read_orders(self) -> None:
         baton = self._keeper.read()
-        marker = new_stop_marker(self._store, self._job.run_id, self._job.stop_consumed, baton.stop_consumed)
-        if marker is not None:
-            self._beat_state.update(stop_generation=marker)
-            if self._end_reasons.ending is None:
-                self._end_reasons.add(heartbeat.STOPPED)
+        self._consumed, self._looked_at = baton.stop_consumed, self._rest.monotonic()
+        self._read_marker()
         if baton.drill is not None and baton.drill.launch_id == self._job.launch_id:
             self.order_drill(baton.drill.number)
         if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.SUPERSEDED)
         if self._orders is not None and self._end_reasons.ending is None:
             self._orders.look()
+
+    def _read_marker(self) -> None:
+        marker = new_stop_marker(self._store, self._job.run_id, self._job.stop_consumed, self._consumed)
+        if marker is not None:
+            self._beat_state.update(stop_generation=marker)
+            if self._end_reasons.ending is None:
+                self._end_reasons.add(heartbeat.STOPPED)
 
     def _is_holder(self, baton: rules.Baton) -> bool:
         verdict = self._keeper.standing(baton)

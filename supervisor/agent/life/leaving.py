@@ -289,7 +289,7 @@ class Leaving:
         self._store_evidence(None, None)
         self._parts.pushed.step()
         if self._parts.store_loop.started:
-            self._parts.stored.step()
+            self._parts.stored.step_now()
 
     def _send_last_beat(self, end: Optional[Exit], left: Optional[str]) -> None:
         """The last beat, by both ways, and the baton left. Pushes continue meanwhile: a supervisor that hangs must not

@@ -19,7 +19,7 @@ from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, Sna
 from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.looks import Surroundings
-from supervisor.agent.life.beats import OrdersLook, PushedBeats, StoredBeats
+from supervisor.agent.life.beats import OrdersLook, PushedBeats, Rest, StoredBeats
 from supervisor.agent.life.loops import Loop
 from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup, host_io_pressure
 from supervisor.agent.machine.command import Training, Unfit, Workplace
@@ -142,6 +142,7 @@ class Parts:
 
     def _make_beats(self) -> None:
         job, orders = self.job, OrdersLook(self.store, self.job, self._carry_out_orders)
+        rest = Rest(job.beat_store_s)
         self.pushed = PushedBeats(
             job,
             self.beat_state,
@@ -152,8 +153,15 @@ class Parts:
             authorities=self.folder.authorities,
             door_pass=self.door_pass,
         )
+        self.pushed.acknowledged = rest.acknowledged
         self.stored = StoredBeats(
-            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons, orders=orders
+            job,
+            self.store,
+            keeper=self.keeper,
+            beat_state=self.beat_state,
+            end_reasons=self.end_reasons,
+            orders=orders,
+            rest=rest,
         )
 
     def _progress(self) -> Progress:
@@ -213,6 +221,7 @@ class Parts:
         if self.door_pass is not None:
             self.door_pass.on_refused = self.push_loop.wake
         self.store_loop = self._loop("store", self.stored.step)
+        self.stored.wake = self.store_loop.wake
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
         self.log_loop = self._loop("log", self.log_duty.step)
         self.series_loop = self._loop("metrics", self.series_duty.step)

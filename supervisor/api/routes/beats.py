@@ -48,12 +48,15 @@ _Renewed = TypedDict("_Renewed", {"pass": NotRequired[PassShown]})
 
 class BeatAnswer(_Renewed):
     """`orders`: grows when people have ordered something of the run (changed code, a command); left out: not known.
-    `pass`: where the request asks for one and the run's objects can be reached here."""
+    `store_s`: how long a beat in the object store may stay the newest one, because the supervisor reads the pushed
+    ones; left out: beats are stored at the usual pace. `pass`: where the request asks for one and the run's objects can
+    be reached here."""
 
     next_s: float
     stop: bool
     follow_logs: bool
     orders: NotRequired[int]
+    store_s: NotRequired[float]
 
 
 class BeatsFirst:
@@ -93,6 +96,8 @@ def _shown(answer: BeatResponse) -> BeatAnswer:
     shown: BeatAnswer = {"next_s": answer.next_s, "stop": answer.stop, "follow_logs": answer.follow_logs}
     if answer.orders is not None:
         shown["orders"] = answer.orders
+    if answer.store_s is not None:
+        shown["store_s"] = answer.store_s
     return shown
 
 

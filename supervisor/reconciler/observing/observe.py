@@ -20,11 +20,14 @@ from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.fleet import Fleet, Listed, fleet_of
 from supervisor.reconciler.observing.beats import BeatListing, BeatReader, RelayedBeat
+from supervisor.reconciler.observing.resting import Resting
 from supervisor.reconciler.system_clock import CLOCK_STEP_S
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
+
+AT_REST = "stored beats rest while pushed ones arrive"
 
 Pushed = Mapping[str, tuple[Beat, float]]  # run_id -> (beat, monotonic time of its receipt)
 
@@ -72,6 +75,11 @@ class Snapshot:
         """How many calls these reads have cost."""
         return self.stored.requests + len(self.listings)
 
+    @property
+    def at_rest(self) -> bool:
+        """Stored beats were not listed, because no run needs them."""
+        return self.stored.requests == 0
+
     def capacities(self) -> dict[str, Capacity]:
         """By provider, where our own machines are the limit and were read."""
         read = {name: report.listing for name, report in self.listings.items()}
@@ -102,6 +110,7 @@ class Observer:
     poll_interval_s: float
     scope: str = ""
     relayed: Callable[[], Iterable[RelayedBeat]] = tuple
+    resting: Resting | None = None  # None: a listing costs nothing
     fleet: Fleet = field(init=False)
     beats: BeatReader = field(init=False)
     freshness: Freshness = field(init=False)
@@ -121,10 +130,17 @@ class Observer:
         """Why the last tick could not write and list the object store; "" = it could."""
         return self.beats.store_trouble
 
+    @property
+    def granted(self) -> tuple[Mapping[str, str], float]:
+        """Run id -> launch whose stored beats may rest, and the monotonic time of the tick that says so."""
+        return ({}, 0.0) if self.resting is None else (self.resting.granted, self.resting.granted_at)
+
     def restart(self) -> None:
         """Nothing that was remembered of the sources can be trusted."""
         self.freshness.reset()
         self.away, self._began_at = {}, None
+        if self.resting is not None:
+            self.resting.restart()
 
     def observe(self) -> Snapshot:
         self._last = None  # never two listings of all machines in memory
@@ -157,13 +173,18 @@ class Observer:
     def _observe(self) -> Snapshot:
         self.freshness.check_clocks(self.clock.now(), self.clock.monotonic())
         answers = self.fleet.listings()
-        stored = self.beats.with_relayed(self.beats.read(), self.relayed())
+        rests = self._rests()
+        stored = BeatListing({}, AT_REST, requests=0) if rests else self.beats.read()
+        stored = self.beats.with_relayed(stored, self.relayed())
         now, monotonic = self.clock.now(), self.clock.monotonic()
         listings = {name: self._listing(name, answer, monotonic) for name, answer in answers.items()}
         self._began_at = now if self._began_at is None else self._began_at
         fresh, unread = self._note_machines(listings, now, monotonic)
         if stored.fresh:
             fresh[BEATS] = 0.0
+            if self.resting is not None:
+                self.resting.listed(monotonic)
+        if stored.fresh or rests:  # nobody is silent; what is stored from now on stays until it is read
             self.freshness.note(BEATS, now, monotonic)
         return Snapshot(
             taken_at=now,
@@ -177,6 +198,15 @@ class Observer:
             away=self.away,
             began_at=self._began_at,
         )
+
+    def _rests(self) -> bool:
+        """This tick needs no stored beats. After a gap it does: a listing begins the watch anew. So does a store in
+        trouble: only a listing shows that it is well again."""
+        monotonic = self.clock.monotonic()
+        age_s = self.freshness.age_s(BEATS, monotonic)
+        if self.resting is None or self.store_trouble or age_s is None or self.freshness.is_gap(age_s):
+            return False
+        return not self.resting.needs_listing(self.pushed(), monotonic)
 
     def _listing(self, name: str, answer: Listed | ProviderUnavailable, monotonic: float) -> ProviderListing:
         """A machine in a report that is older than a gap was there; nothing else rests on that report."""

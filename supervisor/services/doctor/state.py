@@ -18,7 +18,7 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import Store, StoreDown
-from supervisor.services.reading.cost import CONTROL_USD, beat_cost, cheap_beat_s
+from supervisor.services.reading.cost import CONTROL_USD, beat_cost, cheap_beat_s, resting_cost
 from supervisor.services.reading.health import full_disk
 from supervisor.wording.figures import gib_text
 
@@ -201,5 +201,10 @@ def beats_cost(knobs: Knobs, log_chunk_s: float, pushed: bool, group: str) -> Fi
         pace = f"beat_store_s = {math.ceil(cheap_beat_s(knobs.stop_poll_s)):g}"
         fact += f"; with {pace} the beats of a run cost ${CONTROL_USD:.2f}, and a silent machine is noticed later"
     if pushed:
-        fact += f"; pushed beats (every {knobs.beat_push_s:g} s) cost nothing"
+        low = resting_cost(knobs.beat_store_s, log_chunk_s, knobs.poll_interval_s, knobs.stop_poll_s)
+        fact = (
+            f"while its pushed beats (every {knobs.beat_push_s:g} s) are acknowledged, a run that trains for a month "
+            f"costs ${low.beats_usd:.3f}, and the supervisor's reads ${low.looks_usd:.3f} for up to 1,000 live runs "
+            f"together; without: {fact}"
+        )
     return Finding("beats cost", OK, fact, group=group)

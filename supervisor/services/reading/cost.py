@@ -17,6 +17,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import glance_s
+from supervisor.domain.policies import list_every_s, rest_s
 from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
@@ -31,7 +33,8 @@ GIB = 1 << 30
 CLASS_A_USD = 0.005 / 1000
 CLASS_B_USD = 0.0004 / 1000
 MONTH_S = 30 * 86_400.0
-READS_PER_BEAT = 2  # the baton and the stop marker
+READS_PER_BEAT = 3  # the baton, the stop marker and the orders
+READS_PER_GLANCE = 2  # the stop marker and the orders
 RUNS_PER_PAGE = 1000
 UNREAD = "Null: the object store could not be read."
 MonthlyPrice = Annotated[
@@ -192,9 +195,9 @@ class BeatCost:
 def beat_cost(
     beat_store_s: float, log_chunk_s: float, poll_interval_s: float, stop_poll_s: float, live_runs: int = 1
 ) -> BeatCost:
-    """At these paces of the settings. Each stored beat is one write; with it the agent reads the baton and the stop
-    marker. At each tick the supervisor writes its canary and lists all beats, 1,000 a page; it reads each run's stop
-    marker in a rotation of its own, at least one a tick."""
+    """At these paces of the settings, where no beat is pushed. Each stored beat is one write; with it the agent reads
+    the baton, the stop marker and the orders. At each tick the supervisor writes its canary and lists all beats, 1,000
+    a page; it reads each run's stop marker in a rotation of its own, at least one a tick."""
     pages = max(1, -(-live_runs // RUNS_PER_PAGE))
     marker_usd = MONTH_S / stop_poll_s * CLASS_B_USD
     due = live_runs * poll_interval_s / stop_poll_s  # markers in each tick
@@ -202,6 +205,22 @@ def beat_cost(
         beats_usd=MONTH_S / beat_store_s * (CLASS_A_USD + READS_PER_BEAT * CLASS_B_USD) + marker_usd,
         logs_usd=MONTH_S / log_chunk_s * CLASS_A_USD,
         looks_usd=MONTH_S / poll_interval_s * ((1 + pages) * CLASS_A_USD + (math.ceil(due) - due) * CLASS_B_USD),
+    )
+
+
+def resting_cost(
+    beat_store_s: float, log_chunk_s: float, poll_interval_s: float, stop_poll_s: float, live_runs: int = 1
+) -> BeatCost:
+    """The same where pushed beats are acknowledged (reconciler/observing/resting): a stored beat an hour; in between
+    the agent reads marker and orders, and the supervisor reads each marker in its turn and lists rarely."""
+    pages = max(1, -(-live_runs // RUNS_PER_PAGE))
+    glances = MONTH_S / glance_s(beat_store_s) - MONTH_S / rest_s(beat_store_s)
+    marker_usd = MONTH_S / max(stop_poll_s, poll_interval_s) * CLASS_B_USD
+    beat_usd = CLASS_A_USD + READS_PER_BEAT * CLASS_B_USD
+    return BeatCost(
+        beats_usd=MONTH_S / rest_s(beat_store_s) * beat_usd + glances * READS_PER_GLANCE * CLASS_B_USD + marker_usd,
+        logs_usd=MONTH_S / log_chunk_s * CLASS_A_USD,
+        looks_usd=MONTH_S / list_every_s(beat_store_s) * (1 + pages) * CLASS_A_USD,
     )
 
 

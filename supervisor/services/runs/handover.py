@@ -17,7 +17,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Lease, PushedBeat, Store, StoreDown
-from supervisor.services.runs.heartbeat import BeatInbox, stopping_generations
+from supervisor.services.runs.heartbeat import BeatInbox, Granted, stopping_generations
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry.worker import Worker
 
@@ -43,6 +43,7 @@ class Handover:
     interval_s: float = INTERVAL_S
     _ours: frozenset[str] = frozenset()  # runs of our cell, while we lead it
     _ours_stopping: Mapping[str, int | str] = field(default_factory=dict)
+    _granted: Granted = field(default_factory=Granted)  # while we lead our cell
     _stopping: dict[str, int] = field(default_factory=dict)  # runs of other leaders
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)  # run_id -> launch, sequence of the last write
     _complete_at: float = field(init=False)
@@ -83,6 +84,11 @@ class Handover:
         self._ours = frozenset(run.run_id for run in all_runs)
         self._ours_stopping = stopping_generations(all_runs)
         self.inbox.drop_superseded(all_runs)
+        self._update_inbox()
+
+    def grant(self, granted: Granted) -> None:
+        """After each tick: of our cell. A replica that does not lead it any more grants nothing."""
+        self._granted = granted
         self._update_inbox()
 
     # --- the other replicas' side ---------------------------------------------------------------------------------
@@ -136,6 +142,7 @@ class Handover:
         ours = self._leading()
         self.inbox.active = max(len(ours), len(self._written))
         self.inbox.set_stopping({**(self._ours_stopping if ours else {}), **self._stopping})
+        self.inbox.grant(self._granted if ours else Granted())
 
     # --- the thread -----------------------------------------------------------------------------------------------
 

@@ -12,13 +12,15 @@ import hmac
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected
 from supervisor.contract.identifiers import is_run_id, nonce_hash, parse_launch_id
 from supervisor.domain.beat_decoding import parse_beat
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.observation import gap_s
+from supervisor.domain.policies import PUSHES_PER_BEAT, Knobs, rest_s
 from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Store, StoreDown
@@ -38,12 +40,31 @@ AWAY = "The database is unavailable; use the object store and retry later."
 @dataclass(frozen=True, slots=True)
 class BeatResponse:
     """`next_s`: when the agent pushes its next beat. `stop`: save and leave. `follow_logs`: a client reads the log.
-    `orders`: the number of the run's newest orders; None = not known here."""
+    `orders`: the number of the run's newest orders; None = not known here. `store_s`: how long a stored beat may stay
+    the newest one, because the loop reads the pushed ones; None: the agent stores beats at its usual pace."""
 
     next_s: float
     stop: bool
     follow_logs: bool
     orders: int | None = None
+    store_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the last tick of a leader grants. `launches`: run id -> launch whose stored beats may rest for `store_s`.
+    `until`: monotonic time; a loop that hangs grants nothing. `push_s`: the slowest pace of pushes that it is for."""
+
+    launches: Mapping[str, str] = field(default_factory=dict)
+    store_s: float = 0.0
+    until: float = 0.0
+    push_s: float = 0.0
+
+
+def granted(launches: Mapping[str, str], at: float, knobs: Knobs) -> Granted:
+    """`at`: monotonic time of the tick that grants it. Ticks that fail after it do not prolong it."""
+    store_s, until = knobs.beat_store_s, at + gap_s(knobs.poll_interval_s)
+    return Granted(launches, rest_s(store_s), until, store_s / PUSHES_PER_BEAT)
 
 
 class NonceUnknown(Exception):
@@ -65,6 +86,7 @@ class BeatInbox:
         self._launches: dict[str, tuple[str, ...]] = {}  # those in `_nonces`, by run id
         self._rejected_at: OrderedDict[str, float] = OrderedDict()
         self._stopping: Mapping[str, int | str] = {}
+        self._granted = Granted()
         self._followed: dict[str, float] = {}
         self._ordered: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number of the orders, since when
 
@@ -95,11 +117,13 @@ class BeatInbox:
             urgent = self._keep(beat, received)
             followed = self._followed.get(beat.run_id)
             orders, ordered = self._ordered.get(beat.run_id, (None, None))
+            next_s = max(self._push_s(received, ordered), self.active / BEATS_PER_S)
             answer = BeatResponse(
-                next_s=max(self._push_s(received, ordered), self.active / BEATS_PER_S),
+                next_s=next_s,
                 stop=self._must_stop(beat),
                 follow_logs=followed is not None and received - followed < FOLLOW_S,
                 orders=orders,
+                store_s=self._store_s(beat, received, next_s),
             )
         metrics.BEATS_PUSHED.add("accepted")
         if urgent:
@@ -205,6 +229,11 @@ class BeatInbox:
         with self._lock:
             self._stopping = dict(stopping)
 
+    def grant(self, granted: Granted) -> None:
+        """After each tick of a leader."""
+        with self._lock:
+            self._granted = granted
+
     def _must_stop(self, beat: Beat) -> bool:
         stopping = self._stopping.get(beat.run_id)
         return stopping is not None and stopping in (beat.launch_id, parse_launch_id(beat.launch_id)[0])
@@ -249,6 +278,12 @@ class BeatInbox:
             return self._beat_push_s
         attended = sum(now - at < ATTENDED_S for _, at in self._ordered.values())
         return min(self._beat_push_s, max(ATTENDED_PUSH_S, attended / ATTENDED_PER_S))
+
+    def _store_s(self, beat: Beat, received: float, next_s: float) -> float | None:
+        granted = self._granted
+        if granted.launches.get(beat.run_id) != beat.launch_id or self._must_stop(beat):
+            return None
+        return granted.store_s if received < granted.until and next_s <= granted.push_s else None
 
     def _drop_launch(self, run_id: str, launch_id: str) -> None:
         left = tuple(launch for launch in self._launches.pop(run_id, ()) if launch != launch_id)
