@@ -69,6 +69,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/metrics",
         "/v1/cost",
         "/v1/ledger",
+        "/v1/ledger/billed",
         "/v1/completion",
         "/v1/machines?all=true",
         "/v1/machines/kept",

@@ -43,7 +43,10 @@ NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be ha
 COMMAND = "ab" * 8  # whose result a machine has written
 WEBHOOK_SECRET = "T0kenInThePath93ab"
 
-GONE = dict.fromkeys(("console", "login"), "404 EVIDENCE_NOT_FOUND")  # with its machine, on this computer
+GONE = {
+    **dict.fromkeys(("console", "login"), "404 EVIDENCE_NOT_FOUND"),  # with its machine, on this computer
+    "billed": "409 NOT_SUPPORTED",  # no table of the platform's bill is set
+}
 
 
 class House:
@@ -126,7 +129,7 @@ class House:
         of_run += [f"/commands/{COMMAND}", f"/commands/{COMMAND}/files"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
-            "/v1/ledger", "/v1/ledger?by=owner&format=csv", "/v1/completion",
+            "/v1/ledger", "/v1/ledger?by=owner&format=csv", "/v1/ledger/billed", "/v1/completion",
             "/v1/machines?all=true", "/v1/machines/kept", "/v1/bases", "/v1/gpus", "/v1/prices", "/v1/zones",
             "/v1/tokens", "/v1/runs?page_size=1000", "/v1/door/agent.pyz",
             "/v1/providers", "/v1/incidents", f"/v1/compare?run_id={self.mine}&run_id={self.theirs}",

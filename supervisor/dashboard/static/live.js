@@ -59,11 +59,15 @@
     if (asks(event.detail.elt)) event.detail.path = location.pathname + location.search; // a script may have changed it
   });
 
+  // While the browser signs out, the page is still there and its cookie is not: a refresh would be refused.
+  let signingOut = false;
+  body.addEventListener("submit", (event) => (signingOut ||= event.target.matches('[action="/ui/sign-out"]')));
+
   body.addEventListener("htmx:beforeRequest", (event) => {
     if (!asks(event.detail.elt)) return;
     const cause = event.detail.requestConfig.triggeringEvent;
     const poll = cause && cause.type === "hx:poll:trigger";
-    if (document.hidden || (poll && Date.now() - requestedAt < POLL_MS)) event.preventDefault();
+    if (document.hidden || signingOut || (poll && Date.now() - requestedAt < POLL_MS)) event.preventDefault();
     else requestedAt = Date.now();
   });
 
