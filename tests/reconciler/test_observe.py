@@ -312,6 +312,23 @@ def test_a_beat_newer_than_in_the_last_tick_is_no_older_than_that_tick() -> None
     assert later.age_s == 80.0, "the same beat again: nothing newer has come"
 
 
+def test_the_first_stored_beat_after_a_rest_is_no_older_than_the_push_before_it() -> None:
+    """The last listing was long ago, so it bounds nothing: with the wrong Date a living agent would look dead."""
+    bench = Bench()
+    bench.objects = bench.observer.beats.objects = WrongDate(now=bench.clock.now)
+    bench.observer.resting = Resting(60.0, 30.0)
+    bench.write(runfiles.beat("digits"), AGENT)
+    bench.observe()
+    assert all(bench.observe().at_rest for _ in range(15))
+    bench.pushed["digits"] = (replace(AGENT, sequence=280), bench.clock.monotonic())
+    bench.objects.ahead_s = 3600.0
+    bench.write(runfiles.beat("digits"), replace(AGENT, sequence=281))
+    bench.observer.resting.doubt()
+    part = bench.beat()
+    assert isinstance(part, Seen)
+    assert (part.value.sequence, part.source, part.age_s) == (281, "store", 30.0)
+
+
 class BreaksOff(MemoryStore):
     """A listing has one object on a page, and fails after so many pages."""
 
