@@ -23,6 +23,7 @@ from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import MAX_PAGE, IsKnown, Page, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
+from supervisor.ports.store import StoreDown
 from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.observing.readers import look_up
@@ -256,6 +257,26 @@ def test_a_tick_rests_only_while_the_store_is_well_and_the_clock_goes_on() -> No
     assert not bench.observe().at_rest
 
 
+def test_a_database_that_is_away_makes_no_gap_in_what_is_read_without_it() -> None:
+    """Replicas hand pushed beats over by the database: its outage must not begin the watch of any silence anew."""
+    bench, reads, away = Bench(), [0], [True]
+
+    def pushed() -> Any:
+        reads[0] += 1
+        if away[0]:
+            raise StoreDown("away")
+        return {}
+
+    bench.observer.resting, bench.observer.pushed = Resting(60.0, 30.0), pushed
+    for _ in range(6):
+        with pytest.raises(StoreDown):
+            bench.observe()
+    away[0], reads[0] = False, 0
+    snapshot = bench.observe()
+    assert (snapshot.at_rest, reads) == (True, [1]), "each read of them is a transaction"
+    assert {snapshot.observing_since[BEATS], snapshot.observing_since[MACHINES]} == {snapshot.taken_at - 180.0}
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [
@@ -310,6 +331,23 @@ def test_a_beat_newer_than_in_the_last_tick_is_no_older_than_that_tick() -> None
     later = bench.beat()
     assert isinstance(later, Seen)
     assert later.age_s == 80.0, "the same beat again: nothing newer has come"
+
+
+def test_the_first_stored_beat_after_a_rest_is_no_older_than_the_push_before_it() -> None:
+    """The last listing was long ago, so it bounds nothing: with the wrong Date a living agent would look dead."""
+    bench = Bench()
+    bench.objects = bench.observer.beats.objects = WrongDate(now=bench.clock.now)
+    bench.observer.resting = Resting(60.0, 30.0)
+    bench.write(runfiles.beat("digits"), AGENT)
+    bench.observe()
+    assert all(bench.observe().at_rest for _ in range(15))
+    bench.pushed["digits"] = (replace(AGENT, sequence=280), bench.clock.monotonic())
+    bench.objects.ahead_s = 3600.0
+    bench.write(runfiles.beat("digits"), replace(AGENT, sequence=281))
+    bench.observer.resting.doubt()
+    part = bench.beat()
+    assert isinstance(part, Seen)
+    assert (part.value.sequence, part.source, part.age_s) == (281, "store", 30.0)
 
 
 class BreaksOff(MemoryStore):

@@ -17,6 +17,7 @@ from supervisor.contract import runfiles
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.ports.objectstore import Page
 from supervisor.ports.store import RunFilter
 from supervisor.reconciler.observing.resting import Resting
 from supervisor.services.reading import cost
@@ -245,6 +246,21 @@ def test_a_step_of_the_wall_clock_ends_no_rest_in_a_death(stage: Stage, step_s: 
     assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
     stage.agent("one").reach.push = no_way
     stage.clock.step(-step_s)
+    stage.run_for(10 * MINUTE_S)
+    assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
+
+
+def test_a_wrong_date_of_the_store_after_a_rest_is_no_silence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's Date is an hour fast when the pushes end: the last listing is too old to bound what that says."""
+    live(stage)
+    pages = stage.objects.pages
+
+    def dated(*given: Any, **named: Any) -> Iterator[Page]:
+        for page in pages(*given, **named):
+            yield page._replace(server_time=page.server_time + 3600.0)
+
+    monkeypatch.setattr(stage.objects, "pages", dated)
+    stage.agent("one").reach.push = no_way
     stage.run_for(10 * MINUTE_S)
     assert (attempts(stage), the_run(stage).status) == (1, Status.RUNNING)
 

@@ -153,10 +153,8 @@ class Observations:
         if len(parts) > 1:
             parts.sort(key=_rank, reverse=True)  # of two equal ones the first stays first
         for position, part in enumerate(parts):
-            if part.source == PUSH:
+            if part.source == PUSH or self._counts(run, part.value):
                 return _with_smallest_age(part, parts[position + 1 :])
-            if self._counts(run, part.value):
-                return part
         return Unknown(snapshot.stored.problem) if snapshot.stored.problem else Absent(0.0, LISTING)
 
     def _counts(self, run: Run, beat: Beat) -> bool:
@@ -175,10 +173,11 @@ def _rank(part: Seen[Beat]) -> tuple[tuple[int, int, int], int]:
     return parse_launch_id(part.value.launch_id), part.value.sequence
 
 
-def _with_smallest_age(pushed: Seen[Beat], older: list[Seen[Beat]]) -> Seen[Beat]:
-    """A stored beat of the same launch may be fresher than the push, although its content is older."""
-    ages = [part.age_s for part in older if part.source == STORE and part.value.launch_id == pushed.value.launch_id]
-    return Seen(pushed.value, min(pushed.age_s, *ages), PUSH) if ages else pushed
+def _with_smallest_age(newest: Seen[Beat], older: list[Seen[Beat]]) -> Seen[Beat]:
+    """The other way of the same launch may be fresher, although its content is older. A stored beat is no older than a
+    push before it, whatever the store's Date says: after a rest nothing else bounds its age."""
+    ages = [part.age_s for part in older if part.source != BOOT and part.value.launch_id == newest.value.launch_id]
+    return replace(newest, age_s=min(newest.age_s, *ages)) if ages else newest
 
 
 def _obtained_at(attempt: Attempt | None, launch_id: str) -> float | None:

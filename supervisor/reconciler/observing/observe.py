@@ -18,6 +18,7 @@ from supervisor.domain.observation import BEATS, gap_s, machines_in, sources_of,
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
+from supervisor.ports.store import StoreDown
 from supervisor.reconciler.fleet import Fleet, Listed, fleet_of
 from supervisor.reconciler.observing.beats import BeatListing, BeatReader, RelayedBeat
 from supervisor.reconciler.observing.resting import Resting
@@ -173,8 +174,8 @@ class Observer:
     def _observe(self) -> Snapshot:
         self.freshness.check_clocks(self.clock.now(), self.clock.monotonic())
         answers = self.fleet.listings()
-        rests = self._rests()
-        stored = BeatListing({}, AT_REST, requests=0) if rests else self.beats.read()
+        heard = self._heard()
+        stored = self.beats.read() if heard is None else BeatListing({}, AT_REST, requests=0)
         stored = self.beats.with_relayed(stored, self.relayed())
         now, monotonic = self.clock.now(), self.clock.monotonic()
         listings = {name: self._listing(name, answer, monotonic) for name, answer in answers.items()}
@@ -184,14 +185,14 @@ class Observer:
             fresh[BEATS] = 0.0
             if self.resting is not None:
                 self.resting.listed(monotonic)
-        if stored.fresh or rests:  # nobody is silent; what is stored from now on stays until it is read
+        if stored.fresh or heard is not None:  # nobody is silent; what is stored from now on stays until it is read
             self.freshness.note(BEATS, now, monotonic)
         return Snapshot(
             taken_at=now,
             monotonic=monotonic,
             listings=listings,
             stored=stored,
-            pushed=self.pushed(),
+            pushed=self.pushed() if heard is None else heard,
             fresh=fresh,
             observing_since=self.freshness.since(now),
             unread=unread,
@@ -199,14 +200,18 @@ class Observer:
             began_at=self._began_at,
         )
 
-    def _rests(self) -> bool:
-        """This tick needs no stored beats. After a gap it does: a listing begins the watch anew. So does a store in
-        trouble: only a listing shows that it is well again."""
+    def _heard(self) -> Pushed | None:
+        """The pushed beats of a tick that needs no stored ones; None: it lists. After a gap it does: a listing begins
+        the watch anew. So does a store in trouble: only a listing shows that it is well again."""
         monotonic = self.clock.monotonic()
         age_s = self.freshness.age_s(BEATS, monotonic)
         if self.resting is None or self.store_trouble or age_s is None or self.freshness.is_gap(age_s):
-            return False
-        return not self.resting.needs_listing(self.pushed(), monotonic)
+            return None
+        try:
+            pushed = self.pushed()
+        except StoreDown:  # this tick will fail, but what it reads first still goes on without a gap
+            return None
+        return None if self.resting.needs_listing(pushed, monotonic) else pushed
 
     def _listing(self, name: str, answer: Listed | ProviderUnavailable, monotonic: float) -> ProviderListing:
         """A machine in a report that is older than a gap was there; nothing else rests on that report."""
