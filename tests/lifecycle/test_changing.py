@@ -115,6 +115,17 @@ def test_it_does_not_leave_for_a_flex_start_request() -> None:
     assert not leaves(with_policy(allow_flex_start=True), world)
 
 
+def test_it_does_not_leave_for_a_dear_zone_in_which_it_would_then_wait_for_a_cheaper_one() -> None:
+    """Broken variant: it left its machine, and placing took no zone at twice the price of the cheapest."""
+    dear = Offer(replace(SPOT, zone="us-east1-d"), 1.8, 3.0)
+    outlooks = {key: UP.outlooks[offer_key(SPOT)] for key in (offer_key(SPOT), offer_key(dear.placement))}
+    world = replace(UP, zones=COOLING, offers={"gce": (*OFFERS["gce"], dear)}, outlooks=outlooks)
+    alike = replace(world, offers={"gce": (*OFFERS["gce"], replace(dear, price_usd_per_h=1.4))})
+    assert not leaves(trains(), world)
+    assert leaves(trains(), alike)
+    assert any(offer.placement == dear.placement for offer in ladder(decided(trains(), alike).run, alike, NOW))
+
+
 def test_it_leaves_spot_near_the_deadline_and_then_stays() -> None:
     live = replace(LIVE, placement=SPOT)
     assert not leaves(trains(live=live)), "a healthy spot machine is left for no price"
