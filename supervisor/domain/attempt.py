@@ -195,7 +195,7 @@ class Pulse:
     steps_per_s: float | None = None
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    checkpoint_at: float | None = None  # when a beat first carried `checkpoint_step`
+    checkpoint_at: float | None = None  # when a beat or the baton first showed `checkpoint_step`
     stalled_s: float = 0.0  # in stalls that are over
     from_zero: bool | None = None  # its steps are counted from 0; None = not reported
     up_s: float | None = None  # uptime of the agent, by its monotonic clock; None = not reported

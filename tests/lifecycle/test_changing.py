@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.domain.attempt import Moving
 from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Offer, Outlook, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import MACHINES, Observation, Seen, Unknown, World
 from supervisor.domain.policies import KeepRule, Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.decision import Decision, new_event
+from supervisor.lifecycle.living.moving import Move
 from supervisor.lifecycle.offers.ladder import ladder, market_rule
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S
-from supervisor.lifecycle.phases import changing
+from supervisor.lifecycle.phases import changing, running
 from supervisor.lifecycle.phases.short_way import trains_on
 from supervisor.lifecycle.rungs.numbers import FROZEN
 from tests.lifecycle.sample_runs import NOW, WORLD, H, attempt, beat_of, machine_of, pulse, run_in
@@ -113,6 +115,25 @@ def test_it_does_not_leave_for_a_flex_start_request() -> None:
     offers = {"gce": (*OFFERS["gce"], Offer(flex, 1.0, 3.0))}
     world = replace(UP, zones=COOLING, offers=offers, outlooks=outlooks)
     assert not leaves(with_policy(allow_flex_start=True), world)
+
+
+def test_it_does_not_leave_for_a_dear_zone_in_which_it_would_then_wait_for_a_cheaper_one() -> None:
+    """Broken variant: it left its machine, and placing took no zone at twice the price of the cheapest."""
+    dear = Offer(replace(SPOT, zone="us-east1-d"), 1.8, 3.0)
+    outlooks = {key: UP.outlooks[offer_key(SPOT)] for key in (offer_key(SPOT), offer_key(dear.placement))}
+    world = replace(UP, zones=COOLING, offers={"gce": (*OFFERS["gce"], dear)}, outlooks=outlooks)
+    alike = replace(world, offers={"gce": (*OFFERS["gce"], replace(dear, price_usd_per_h=1.4))})
+    assert not leaves(trains(), world)
+    assert leaves(trains(), alike)
+    assert any(offer.placement == dear.placement for offer in ladder(decided(trains(), alike).run, alike, NOW))
+
+
+def test_what_was_found_in_the_same_tick_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = new_event(EventKind.FINDING, "it moves at its next checkpoint")
+    monkeypatch.setattr(running, "follow_slow", lambda run, *_: Move(run, (found,)))
+    decision = decided(trains())
+    assert decision.run.live_attempt is None
+    assert decision.events[0].text == found.text
 
 
 def test_it_leaves_spot_near_the_deadline_and_then_stays() -> None:
@@ -226,7 +247,7 @@ Broken = Callable[..., Any]
 @pytest.mark.parametrize(
     ("name", "broken", "run", "world", "parts"),
     [
-        ("_chance", lambda *_: 1.0, trains(), replace(UP, zones=DOWN, outlooks={}), {}),
+        ("chance_at", lambda *_: 1.0, trains(), replace(UP, zones=DOWN, outlooks={}), {}),
         ("_is_verified", lambda *_: True, trains(), UP, {"baton": Seen(baton(step=STEP - 300))}),
         ("may_yield", lambda *_: True, STAYS["its machine is kept"], UP, {}),
         ("_unsaved_s", lambda *_: 0.0, saved_at(1.0), UP, {}),

@@ -155,6 +155,20 @@ def settle(asked: Run, at: float) -> Decision:
     return decide(ended.run, READ, replace(still, zones=zones), at)
 
 
+def test_the_limit_of_waiting_does_not_count_a_wait_before_on_demand() -> None:
+    """Broken variant: the run failed at the end of the request, and on-demand was never requested."""
+    limits = replace(run(slack_h=2.0).policy.limits, wait_for_capacity_s=1800.0)
+    decision = waiting(limits=limits)
+    assert try_of(decision).waits_s > limits.wait_for_capacity_s, "else the test shows nothing"
+    last = market_rule(run(slack_h=2.0), SEEN, NOW)
+    assert last is not None
+    assert last.until is not None
+    placed = settle(decision.run, last.until + 1.0)
+    assert placed.run.open_try is not None
+    assert placed.run.open_try.placement == ON_DEMAND.placement
+    assert not waiting(allow_on_demand=False, limits=Limits()).run.waiting.held, "nothing else comes: it counts"
+
+
 def test_a_machine_that_is_granted_is_used_even_at_the_end() -> None:
     decision = waiting()
     try_ = try_of(decision)

@@ -50,6 +50,11 @@ def test_to_leave_spot_for_on_demand_is_no_refused_return() -> None:
     assert after_leaving(Moving(refused=1), NOW, for_spot=False) == Moving(rung_at=NOW, refused=1)
 
 
+def test_a_plan_to_leave_a_slow_machine_ends_with_it() -> None:
+    """Broken variant: the next machine heard that its GPU is not throttled any more."""
+    assert decided(trains(moving=Moving(after_step=7))).run.moving == Moving(rung_at=NOW, refused=1)
+
+
 def test_a_clock_that_was_set_back_ends_no_pause() -> None:
     assert not is_return_due(Moving(rung_at=NOW + 60, refused=1), SPOT, UP, NOW)
 

@@ -114,8 +114,11 @@ def rule_while_held(
     situation = replace(situation, held=held, left_s=situation.left_s + unsaved_s, spot_is_up=held is Rung.SPOT)
     if held is Rung.SPOT or spot is None:
         return choose(situation, FROZEN)
-    back = choose_return(replace(situation, spot_is_up=True, spot_usd_per_h=spot.price_usd_per_h), FROZEN)
-    return back or choose(situation, FROZEN)
+    up = replace(situation, spot_is_up=True, spot_usd_per_h=spot.price_usd_per_h)
+    cheapest = situation.spot_usd_per_h
+    if cheapest is not None and waits_for_cheaper(replace(up, held=None), cheapest):
+        return choose(situation, FROZEN)  # without its machine it would not take that one
+    return choose_return(up, FROZEN) or choose(situation, FROZEN)
 
 
 def flex_wait_s(run: Run, rule: MarketRule | None, world: World) -> float:

@@ -5,7 +5,7 @@ From spot it goes to on-demand when the next loss would come too late. A healthy
 
 Whether spot can be had is not known before it is requested, and nothing is requested to find out. So the run asks only
 where a spot machine can be had with a chance of `least_chance`, by the answers that the requests of all runs got
-(`ranking.chance_of`), and after a pause that doubles with each return that brought no spot machine. If all zones refuse
+(`ranking.chance_at`), and after a pause that doubles with each return that brought no spot machine. If all zones refuse
 then, the rule places it on on-demand again: the time of these requests and both starts have been kept before it left.
 
 The moment is a new checkpoint, so next to nothing is trained twice. It must be the one that the baton names: only that
@@ -21,7 +21,7 @@ from dataclasses import replace
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Moving, Pulse
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import MachineState, Offer, offer_key
+from supervisor.domain.machines import MachineState, Offer
 from supervisor.domain.observation import BATON, Observation, Seen, World
 from supervisor.domain.policies import FOR_COST
 from supervisor.domain.run import Run
@@ -32,10 +32,9 @@ from supervisor.lifecycle.offers.choosing import choose
 from supervisor.lifecycle.offers.ladder import rule_in_place
 from supervisor.lifecycle.offers.making_room import may_yield
 from supervisor.lifecycle.offers.market import goal_of
-from supervisor.lifecycle.offers.ranking import chance_of
+from supervisor.lifecycle.offers.ranking import chance_at
 from supervisor.lifecycle.rungs.numbers import FROZEN, Numbers
 from supervisor.lifecycle.rungs.rule import Choice, Rung, return_pause_s
-from supervisor.lifecycle.rungs.survival import NOTHING_KNOWN
 from supervisor.wording.attempt import MOVED
 from supervisor.wording.figures import count_text
 
@@ -114,18 +113,14 @@ def _offer(run: Run, world: World, now: float, *, spot: bool) -> Offer | None:
 
 def is_return_due(moving: Moving, spot: Offer, world: World, now: float, *, numbers: Numbers = FROZEN) -> bool:
     """Whether a run on on-demand may leave it to request this machine. `make policy` asks the same."""
-    return not _is_pausing(moving, now, numbers) and _chance(spot, world, now) >= numbers.least_chance
+    return not _is_pausing(moving, now, numbers) and chance_at(spot, world, now) >= numbers.least_chance
 
 
 def after_leaving(moving: Moving, now: float, *, for_spot: bool = True) -> Moving:
-    """A return counts as refused until a spot machine is obtained (`phases/beginning`)."""
-    return replace(moving, rung_at=now, refused=moving.refused + for_spot)
+    """A return counts as refused until a spot machine is obtained (`phases/beginning`). A plan to leave a slow machine
+    ends with this machine."""
+    return replace(moving, after_step=None, rung_at=now, refused=moving.refused + for_spot)
 
 
 def _is_pausing(moving: Moving, now: float, numbers: Numbers = FROZEN) -> bool:
     return moving.rung_at is not None and abs(now - moving.rung_at) < return_pause_s(moving.refused, numbers)
-
-
-def _chance(offer: Offer, world: World, now: float) -> float:
-    key = offer_key(offer.placement)
-    return chance_of(world.zones.get(key), world.outlooks.get(key, NOTHING_KNOWN), offer.chance, now)

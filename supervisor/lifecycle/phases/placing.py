@@ -289,8 +289,10 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     """The row of the try is committed before the cloud is called. The Launch is derived again until it is answered."""
     if run.cause in OWN_WAITS:  # from here on the run waits for the platform
         run = replace(_out_of_queue(run, now), cause=None, detail="")
+    place, market = offer.placement, market_rule(run, world, now)
+    if place.flex and market is not None and market.until is not None:
+        run = _with_held(run, True, now)  # no limit of waiting counts until the deadline needs on-demand
     run, try_ = started(run, next_try(run, offer, world, now), now)
-    place = offer.placement
     beside = rival_offer(run, try_, world, now)
     rival = None if beside is None else next_try(replace(run, try_=try_), beside, world, now)
     rival = rival and replace(rival, beside=try_.launch_id)
@@ -305,11 +307,7 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     )
     after = moved(placed, Status.LAUNCHING, now)
     rule = pay_rule(run, world, now)
-    reasons = [
-        escalation_text(run, now),
-        "" if rule is None else rule.text,
-        reason_text(market_rule(run, world, now), spot=place.spot),
-    ]
+    reasons = [escalation_text(run, now), "" if rule is None else rule.text, reason_text(market, spot=place.spot)]
     which = "; ".join(filter(None, [f"attempt {try_.attempt}, try {try_.number}", *reasons]))
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
     kept = f"Starting the kept machine {try_.machine_name}"

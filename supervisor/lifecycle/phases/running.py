@@ -89,7 +89,7 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
         return after_events(events, end_attempt(run, end, world, now))
     changed = changed_rung(run, beat, obs, world, now)
     if changed is not None:
-        return changed
+        return after_events(events, changed)
     run, drilled, orders = follow_drill(run, beat if _is_up(obs, world) else None, now)
     after = replace(run, hold="") if run.hold and isinstance(obs.machine, Seen) else run
     return after_events((*events, *drilled), Decision(after, actions=orders, check_after=next_limit_at(run, now)))
