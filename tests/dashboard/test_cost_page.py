@@ -81,5 +81,7 @@ def test_beside_the_bill(bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyP
     assert "1 machine billed and unknown to us" in shown
     assert f"{day} a-1" in " ".join(shown.split())
     assert "agrees" in shown
+    assert f"{day}: $0.30" in shown, "a machine of one day has one date"
+    assert "more rows" not in shown
     looking.page("/ui/cost")
     assert len(bills.reads) == 1
