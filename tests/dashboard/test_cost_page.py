@@ -85,3 +85,7 @@ def test_beside_the_bill(bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyP
     assert "more rows" not in shown
     looking.page("/ui/cost")
     assert len(bills.reads) == 1
+    told = bed.services.billed.show(None, again=False)
+    many = {**told, "rows": told["rows"] * 203}
+    monkeypatch.setattr(bed.services.billed, "show", lambda since, again: many)
+    assert "3 more rows are in the CSV" in looking.page("/ui/cost?billed=1").one("section", id="billed").text
