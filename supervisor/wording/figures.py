@@ -92,8 +92,10 @@ def day_text(at: float, now: float) -> str:
 
 
 def money_text(usd: float) -> str:
-    """'$6.12'; a sum below a cent that is not zero is '<$0.01'."""
-    return "<$0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+    """'$6.12', '-$6.12'; a sum below a cent that is not zero is '<$0.01'."""
+    if round(usd, 2) < 0:
+        return f"-${-usd:,.2f}"
+    return "<$0.01" if 0 < usd < 0.005 else f"${abs(usd):,.2f}"
 
 
 def size_text(size_bytes: int) -> str:

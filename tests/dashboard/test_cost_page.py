@@ -81,5 +81,11 @@ def test_beside_the_bill(bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyP
     assert "1 machine billed and unknown to us" in shown
     assert f"{day} a-1" in " ".join(shown.split())
     assert "agrees" in shown
+    assert f"{day}: $0.30" in shown, "a machine of one day has one date"
+    assert "more rows" not in shown
     looking.page("/ui/cost")
     assert len(bills.reads) == 1
+    told = bed.services.billed.show(None, again=False)
+    many = {**told, "rows": told["rows"] * 203}
+    monkeypatch.setattr(bed.services.billed, "show", lambda since, again: many)
+    assert "3 more rows are in the CSV" in looking.page("/ui/cost?billed=1").one("section", id="billed").text

@@ -144,6 +144,7 @@ def test_ages_have_two_units_at_most(seconds: float, text: str):
 
 def test_money_sizes_rates_and_clocks_carry_their_units():
     assert [figures.money_text(usd) for usd in (0, 0.001, 6.12, 1204.1)] == ["$0.00", "<$0.01", "$6.12", "$1,204.10"]
+    assert [figures.money_text(usd) for usd in (-0.001, -0.2, -1204.1)] == ["$0.00", "-$0.20", "-$1,204.10"], "credits"
     assert [figures.size_text(size) for size in (0, 999, 4_100_000_000, 412_000_000)] == [
         "0 B",
         "999 B",

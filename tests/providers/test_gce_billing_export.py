@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from unittest.mock import ANY
 
 import pytest
 from google.oauth2.credentials import Credentials
@@ -88,6 +89,15 @@ def test_what_is_not_whole_is_no_bill(bigquery: BigQueryFake, monkeypatch: pytes
     bigquery.page_rows, bigquery.renamed = 1000, True
     with pytest.raises(ProviderUnavailable, match="its columns are x"):
         reader(bigquery).read(SINCE, UNTIL, "s-1")
+
+
+def test_a_part_that_is_taken_for_the_whole_is_caught(bigquery: BigQueryFake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: the rows are not counted, so a smaller bill comes of a page without rows."""
+    with monkeypatch.context() as broken:
+        broken.setattr(export, "int", lambda text: ANY, raising=False)
+        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+            test_what_is_not_whole_is_no_bill(bigquery, monkeypatch)
+        assert len(reader(bigquery).read(SINCE, UNTIL, "s-1").lines) == 2
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def settle_code(client: Client, spec: Json, send: bool = True) -> bool:
     if isinstance(workdir, str) and not os.path.isabs(workdir):
         spec["workdir"] = posixpath.normpath(workdir)
     folder = Path(code)
-    if not folder.is_dir():
-        text = f"code: {folder} is not a folder" + (", it is a file." if folder.exists() else ".")
+    if not os.path.isdir(folder):  # for a name that no file can have too, where Path.is_dir raises
+        text = f"code: {folder} is not a folder" + (", it is a file." if os.path.exists(folder) else ".")
         raise CliError(text, USAGE, "CODE_REFUSED")
     from supervisor.cli.files.pack import packed
 

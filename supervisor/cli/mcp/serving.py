@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 ANSWER_MAX = 24_000  # characters
-PLAIN = ("next_cursor", "plan_id", "files_url", *HEADERS)  # texts of ours that must arrive as they are
+PLAIN = ("next_cursor", "plan_id", "files_url", *HEADERS)  # of an answer: texts of ours that must arrive as they are
 REFERENCES = "secrets"  # of a spec: they name a secret, and hold none
 READY, ATTEMPTS, CODE_FOLLOWS = "/readyz", "attempts", "code_follows"
 LOG_PARTS = ("tail", "offset", "line", "q")
@@ -60,6 +60,14 @@ class Bounds:
 
     records: int
     texts: int
+
+    @property
+    def fields(self) -> int:
+        """Of a mapping inside the answer, such as the environment of a spec."""
+        return max(50, 10 * self.records)
+
+    def halved(self) -> Bounds:
+        return Bounds(max(1, self.records // 2), self.texts // 2)
 
 
 BOUNDS = Bounds(25, 1500)
@@ -130,7 +138,7 @@ def answer(client: Client, name: str, arguments: Json, *, write: bool) -> tuple[
     try:
         tool = _tool(name, write)
         _check(name, arguments)
-        return (_text(tool.local(arguments)) if tool.local else _requested(client, tool, arguments)), False
+        return (_fitting(tool.local(arguments)) if tool.local else _requested(client, tool, arguments)), False
     except CliError as error:
         return _refusal(error.code, error.text, error.errors, error.hints), True
     except SpotError as error:
@@ -156,12 +164,18 @@ def _tool(name: str, write: bool) -> Tool:
 
 
 def _check(name: str, arguments: Json) -> None:
-    """Raises CliError for arguments that do not fit the schema of the tool."""
+    """Raises CliError for arguments that do not fit the schema of the tool, or that no request can carry. What it says
+    of a value is redacted before it is cut: half a secret is not recognized."""
     import jsonschema
 
+    try:
+        json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as cause:
+        text = f"The arguments of {name} are no JSON that can be sent ({type(cause).__name__})."
+        raise CliError(text, USAGE, "INVALID_REQUEST") from None
     schema = json.loads(SCHEMAS.read_text(encoding="utf-8"))["tools"][name]
     problems = tuple(
-        ("/".join(["#", *map(str, problem.path)]), problem.message[:300])
+        ("/".join(["#", *map(str, problem.path)]), hidden(problem.message)[:300])
         for problem in jsonschema.Draft202012Validator(schema).iter_errors(arguments)
     )
     if problems:
@@ -179,7 +193,7 @@ def _requested(client: Client, tool: Tool, given: Json) -> str:
             arguments[tool.size] //= 2
             response = _send(client, tool, arguments)
         else:
-            bounds = Bounds(max(1, bounds.records // 2), bounds.texts // 2)
+            bounds = bounds.halved()
     return text
 
 
@@ -271,20 +285,36 @@ def _picked(record: Json, fields: tuple[str, ...]) -> Json:
     return {name: record[name] for name in fields if name in record} if fields else record
 
 
+def _fitting(value: Json) -> str:
+    """An answer that no further request makes shorter."""
+    bounds = BOUNDS
+    while len(text := _text(value, bounds)) > ANSWER_MAX and bounds.texts > 1:
+        bounds = bounds.halved()
+    return text
+
+
 def _text(value: Json, bounds: Bounds = BOUNDS) -> str:
-    return json.dumps(_bounded(value, "", bounds), ensure_ascii=False, separators=(",", ":"))
+    plain = {name: value[name] for name in PLAIN if value.get(name)}
+    parts = {name: plain.get(name) or _bounded(part, name, bounds) for name, part in value.items()}
+    return json.dumps(_with_value(parts), ensure_ascii=False, separators=(",", ":"))
+
+
+def _with_value(parts: Json) -> Json:
+    return {name: part for name, part in parts.items() if part not in (None, "", [], {})}
 
 
 def _bounded(value: object, name: str, bounds: Bounds, named: bool = True) -> object:
     """`value` without what has no value, without secrets, with bounded texts and lists. `named`: a name can show that
     its value is a secret."""
     if isinstance(value, dict):
-        parts = {key: _bounded(part, str(key), bounds, named=name != REFERENCES) for key, part in value.items()}
-        return {key: part for key, part in parts.items() if part not in (None, "", [], {})}
+        parts = {key: _bounded(part, key, bounds, named=name != REFERENCES) for key, part in value.items()}
+        fields = list(_with_value(parts).items())
+        left = len(fields) - bounds.fields
+        return dict(fields) if left <= 0 else {**dict(fields[: bounds.fields]), "…": f"{left} more"}
     if isinstance(value, list):
         records = [_bounded(part, name, bounds, named) for part in value[: bounds.records]]
         return [*records, f"… {len(value) - len(records)} more"] if len(value) > len(records) else records
-    if not isinstance(value, str) or name in PLAIN:
+    if not isinstance(value, str):
         return value
     if named and value and is_secret(name):
         return DOTS
@@ -302,4 +332,4 @@ def _refusal(code: str, text: str, errors: tuple[tuple[str, str], ...] | Any, hi
         "errors": [{"at": at, "text": what} for at, what in errors],
         "what_to_do": [*hints, *([remedy] if remedy else [])],
     }
-    return _text({"error": problem})
+    return _fitting({"error": problem})

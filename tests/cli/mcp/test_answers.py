@@ -167,6 +167,41 @@ def test_a_wrong_argument_is_refused_before_any_request(call, api: FakeApi, name
     assert "describe_spec" in error["what_to_do"][-1]
 
 
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ({"loss": float("nan")}, "INVALID_REQUEST"),
+        ({"env": {"A": "\ud800"}}, "INVALID_REQUEST"),
+        ({"code": "a" * 5000}, "CODE_REFUSED"),
+        ({"code": "\0"}, "CODE_REFUSED"),
+    ],
+)
+def test_what_no_request_can_carry_is_no_defect_of_ours(call, api: FakeApi, spec, code) -> None:
+    assert (call("plan_run", spec=spec)["code"], api.requests) == (code, [])
+
+
+def test_half_a_secret_in_a_wrong_argument_is_hidden_too(call) -> None:
+    """The message about a long value is cut: redacted after the cut, the start of this key was shown."""
+    error = call("show_run", run_id="x " * 140 + KEY)
+    assert "sk-ant" not in json.dumps(error)
+
+
+def test_a_long_refusal_is_cut_too(call, api: FakeApi) -> None:
+    errors = [{"pointer": f"#/spec/env/{n}", "detail": "\0" * 2000} for n in range(40)]
+    problem = {"title": "Bad", "detail": "d" * 9000, "code": "INVALID_REQUEST", "errors": errors}
+    api.respond("GET", "/v1/runs/digits-7", problem, 422)
+    assert call("show_run", run_id="digits-7")["code"] == "INVALID_REQUEST"
+
+
+def test_a_large_environment_is_cut_and_its_names_do_not_switch_the_redaction_off(call, api: FakeApi) -> None:
+    env = {"plan_id": KEY, "files_url": KEY} | {f"{'N' * 120}{n}": "v" for n in range(254)}
+    spec = {"command": ["x"], "env": env}
+    api.respond("GET", "/v1/runs/digits-7/spec", {"run_id": "digits-7", "generation": 1, "spec": spec, "withheld": []})
+    shown = call("show_spec", run_id="digits-7")["spec"]["env"]
+    assert (shown["plan_id"], shown["files_url"]) == (serving.DOTS, serving.DOTS)
+    assert shown["…"].endswith(" more")
+
+
 def test_an_error_has_the_code_and_the_text_of_the_api(call, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.refuse("GET", "/v1/runs/no-run", 404, "RUN_NOT_FOUND", "There is no run no-run.")
     error = call("show_run", run_id="no-run")

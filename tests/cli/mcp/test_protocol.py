@@ -104,12 +104,15 @@ def test_a_program_plans_submits_and_reads_with_a_token_that_is_bound_to_plans(d
 
 
 def test_standard_output_carries_the_protocol_alone(clean: Path, free_port: int) -> None:
-    """A line that is no message, a supervisor that is away: each line of the output is still a message."""
+    """Lines that are no message, a call with wrong types, a supervisor that is away: each line of the
+    output is still a message."""
     first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}  # fmt: skip
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_runs", "arguments": {}}}
-    said = "\n".join([json.dumps(first), json.dumps(ready), "no message", json.dumps(call), ""])
+    wrong = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": 5, "arguments": [1]}}
+    garbage = ("no message", "[]", "null", '{"jsonrpc":', "\0" * 9, json.dumps(wrong))
+    said = "\n".join([json.dumps(first), json.dumps(ready), *garbage, json.dumps(call), ""])
     environ = {**os.environ, "SPOT_URL": f"http://127.0.0.1:{free_port}", "PYTHONDONTWRITEBYTECODE": ""}
     process = subprocess.Popen(
         [sys.executable, "-m", "supervisor", "mcp"], env=environ, text=True,
@@ -121,10 +124,12 @@ def test_standard_output_carries_the_protocol_alone(clean: Path, free_port: int)
         process.stdin.write(said)
         process.stdin.flush()
         messages = []
-        while not any(message.get("id") == 2 for message in messages):
+        while not {2, 3} <= {message.get("id") for message in messages}:
             messages.append(json.loads(process.stdout.readline()))
         out, err = process.communicate()
     assert out == ""
     assert process.returncode == 0, err
     result = next(message for message in messages if message.get("id") == 2)["result"]
     assert (result["isError"], "SERVER_UNREACHABLE" in result["content"][0]["text"]) == (True, True)
+    assert next(message for message in messages if message.get("id") == 3)["error"]["code"] == -32602
+    assert "Traceback" not in err

@@ -5,11 +5,15 @@ The sums are made there: a result has one row for each day, machine and kind of 
 is whole or not at all: a page that is missing, a query that does not end, or a column of another name gives no result,
 and never a smaller bill.
 
-Columns: cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/detailed-usage; requests:
-cloud.google.com/bigquery/docs/reference/rest/v2/jobs/query. Cores are billed in core-seconds; the system label names
-the cores of the machine, so their quotient is the machine's time. `currency_conversion_rate` is units of the currency
-for a dollar. BigQuery bills the bytes of the columns and days that a query names; with `maximumBytesBilled` it refuses
-a larger query before that costs anything.
+That the detailed export has `resource.name`, for Compute Engine the name that its user gave:
+cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/detailed-usage. Pages of a result, and queries that are
+not complete yet: docs.cloud.google.com/bigquery/docs/reference/rest/v2/jobs/getQueryResults. A query over more than
+`maximumBytesBilled` fails and costs nothing: `DatasourceOptions` of
+docs.cloud.google.com/python/docs/reference/google-cloud-geminidataanalytics.
+
+Not confirmed on a page of Google, and not seen on a real bill: cores are billed in core-seconds, and the system label
+names the cores of the machine, so their quotient is the machine's time (in others' samples: 4 for an n2d-standard-4);
+`currency_conversion_rate` is units of the currency for a dollar; partitions are days of the export, in UTC.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ from supervisor.providers.gce.calls.errors import ApiError, access_fix
 from supervisor.providers.gce.config import GceConfig
 
 BIGQUERY_URL = "https://bigquery.googleapis.com"
-USD_PER_TIB = 6.25  # of a query, on demand, after the first TiB of a month: cloud.google.com/bigquery/pricing, 2026-11
+# Of a query, on demand, after the first TiB of a month, as others read it in 2026. Google's page was not available.
+USD_PER_TIB = 6.25
 GIB = 1 << 30
 QUERIES = 2  # of one read
 PAGE, PAGES = 10_000, 100
