@@ -102,8 +102,8 @@ def test_a_test_of_the_alert_address_is_a_change_and_no_link(
 ) -> None:
     asked = list[object]()
 
-    def examine(*got: object) -> dict[str, object]:
-        asked.append(got[-1])
+    def examine(parts: object, around: object, loop: object, alert_test: bool, more: object) -> dict[str, object]:
+        asked.append(alert_test)
         return {"worst": "ok", "checks": []}
 
     monkeypatch.setattr("supervisor.api.routes.health.examine", examine)
