@@ -23,7 +23,9 @@ TIMING: Mapping[str, float] = {
 }  # fmt: skip
 # What a training has to reach. A notice of 3 s leaves 1.8 s until KILL.
 REACHED: Mapping[str, Mapping[str, float]] = {
-    **dict.fromkeys(("swallow", "blind", "late_save"), {"notice_s": 3.0}),
+    "swallow": {"notice_s": 3.0},
+    "blind": {"notice_s": 3.0},
+    "late_save": {"notice_s": 3.0},
     "slow_upload": {"upload_s": 1.5, "upload_delay_s": 2.0},
     "good_phases": {"warm_up_s": 0.3},
 }

@@ -302,7 +302,7 @@ def test_the_picture_has_each_range_and_the_deadline_and_says_them_in_words() ->
     sure = {"p10": "2026-11-21T10:00:00Z", "p50": "2026-11-21T12:00:00Z", "p90": "2026-11-21T20:00:00Z"}
     due = {**row, "deadline": "2026-11-21T20:00:00Z", "market": "on_demand", "forecast": a_forecast(24.0, ends_at=sure)}
     refused = {**row, "market": "both", "forecast": None, "refused": "that is not allowed."}
-    drawn = ElementTree.fromstring(picture([spot, due, refused], {"zones": [], "markets": []}))
+    drawn = ElementTree.fromstring(picture([spot, due, refused], {"zones": [], "markets": []}))  # noqa: S314 - our own
     assert [each.tag.rpartition("}")[2] for each in drawn][:2] == ["title", "desc"]
     assert drawn.get("aria-labelledby") == "title description"
     words = drawn[1].text or ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from textwrap import shorten, wrap
 from typing import Any
 
 from supervisor.cli.client import Json
@@ -17,14 +18,15 @@ from supervisor.cli.views.plan import cost_of, cost_text, done_text, names_of, n
 from supervisor.wording.figures import DASH, epoch, money
 
 WIDTH, HEAD, ROW, FOOT = 1000, 64, 52, 34
-LABEL_CHARS = 38
+LABEL_CHARS, LABEL_LINES, REASON_CHARS = 42, 3, 110
 COST, END = (290, 610), (660, 960)  # from left to right, in pixels
 _STYLE = """
 svg { color: #1c2126; background: #fff; font: 13px system-ui, sans-serif; --range: #0a4fa8; --deadline: #b3261e }
 @media (prefers-color-scheme: dark) {
   svg { color: #e8eaed; background: #14181d; --range: #8cbcff; --deadline: #ff9a92 }
 }
-text { fill: currentColor } .head { font-weight: 600 } .quiet { opacity: .75; font-size: 11.5px }
+text { fill: currentColor } .label { font-size: 12px } .head { font-weight: 600 }
+.quiet { opacity: .75; font-size: 11.5px }
 .grid { stroke: currentColor; opacity: .18 } .range { stroke: var(--range); stroke-width: 6; opacity: .55 }
 .middle { fill: var(--range) } .deadline { stroke: var(--deadline); stroke-width: 2 } .late { fill: var(--deadline) }
 """
@@ -40,9 +42,9 @@ def picture(rows: Sequence[Json], wish: Mapping[str, Any]) -> str:
     most = max(costs, default=0.0) or 1.0
     first, last = min(ends, default=0.0), max(ends, default=1.0)
     last = max(last, first + 60.0)
+    size = f'viewBox="0 0 {WIDTH} {bottom + FOOT}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + FOOT}" role="img" '
-        'aria-labelledby="title description">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title description">',
         '<title id="title">What if: cost and end of each combination</title>',
         f'<desc id="description">{escape(". ".join(said))}.</desc>',
         f"<style>{_STYLE}</style>",
@@ -63,12 +65,13 @@ def picture(rows: Sequence[Json], wish: Mapping[str, Any]) -> str:
 
 
 def _row(row: Json, name: str, top: int, *, most: float, first: float, last: float) -> list[str]:
-    shown = name if len(name) <= LABEL_CHARS else name[: LABEL_CHARS - 1] + "…"
-    parts = [_text(16, top + 20, shown)]
+    label = wrap(name, LABEL_CHARS, max_lines=LABEL_LINES, placeholder=" …")
+    parts = [_text(16, top + 16 + 15 * number, line, "label") for number, line in enumerate(label)]
     why = no_figure(row)
-    if why:
-        why = safe(why)
-        parts.append(_text(16, top + 38, f"No figure: {why if len(why) <= 140 else why[:139] + '…'}", "quiet"))
+    if why and not cost_of(row):
+        most_chars = REASON_CHARS // 2 if _ends(row) else REASON_CHARS
+        told = shorten(f"No figure: {safe(why)}", most_chars, placeholder=" …")
+        parts.append(_text(COST[0], top + 38, told, "quiet"))
     deadline = epoch(row["deadline"])
     if deadline is not None:
         x = _across(END, (deadline - first) / (last - first))
