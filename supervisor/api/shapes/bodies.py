@@ -108,10 +108,8 @@ class CreateBaseBody(Strict):
     setup_s: Seconds | None = None
 
 
-ZoneChoice = Annotated[
-    Annotated[int, Field(ge=1, le=100), WHOLE, Tag(COUNTED)] | Annotated[Names, Tag(NAMED)],
-    Discriminator(lambda zones: NAMED if isinstance(zones, list) else COUNTED),
-]
+_FORM = Discriminator(lambda zones: NAMED if isinstance(zones, list) else COUNTED)
+ZoneChoice = Annotated[Annotated[int, Field(ge=1, le=100), WHOLE, Tag(COUNTED)] | Annotated[Names, Tag(NAMED)], _FORM]
 
 
 class WhatIfBody(Strict):

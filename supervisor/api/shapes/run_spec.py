@@ -32,8 +32,7 @@ from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
-# The forms of a command, and of zones that are tried, as the library names them in an error; a person sees none of them.
-FORMS = WORDS, SHELL, NAMED, COUNTED = ("<words>", "<shell>", "<named>", "<counted>")
+FORMS = WORDS, SHELL, NAMED, COUNTED = ("<words>", "<shell>", "<named>", "<counted>")  # of a command, of zones
 TEN_YEARS_S = 315_360_000.0
 RESERVED_ENV = frozenset({
     "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",

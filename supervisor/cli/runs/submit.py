@@ -114,6 +114,7 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
 def plan(
     ctx: click.Context,
     /,
+    *,
     target: Target,
     form: str,
     file: str | None,

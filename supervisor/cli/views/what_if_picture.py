@@ -70,8 +70,8 @@ def _row(row: Json, name: str, top: int, *, most: float, first: float, last: flo
     why = no_figure(row)
     if why and not cost_of(row):
         most_chars = REASON_CHARS // 2 if _ends(row) else REASON_CHARS
-        told = shorten(f"No figure: {safe(why)}", most_chars, placeholder=" …")
-        parts.append(_text(COST[0], top + 38, told, "quiet"))
+        reason = shorten(f"No figure: {safe(why)}", most_chars, placeholder=" …")
+        parts.append(_text(COST[0], top + 38, reason, "quiet"))
     deadline = epoch(row["deadline"])
     if deadline is not None:
         x = _across(END, (deadline - first) / (last - first))
