@@ -4,15 +4,22 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import pytest
 
 from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.stores import durable
+from supervisor.contract.stores.folder import LOCKS
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 
 SUM_20 = str(sum(range(1, 21)))
+
+
+def written_by_nobody_else(rig: Rig, key: str) -> AbstractContextManager[int]:
+    """Meanwhile each write of this object waits, as for a slow writer."""
+    return durable.locked(os.path.join(rig.store.root, LOCKS, durable.key_hash(key)[:2]), 10.0)
 
 
 def test_a_training_that_finishes_is_done_and_verified(rig: Rig) -> None:
@@ -39,7 +46,12 @@ def test_a_training_that_finishes_is_done_and_verified(rig: Rig) -> None:
 
 
 def test_the_beats_show_the_whole_attempt(rig: Rig) -> None:
-    rig.start(*rig.toy("--steps", "20"))
+    """The newest beat wins, so each phase lasts until its beat has arrived: the training waits, then the store."""
+    with written_by_nobody_else(rig, runfiles.results(RUN, 1) + "sum.txt"):
+        rig.start(*rig.toy("--steps", "20", "--wait-at", "11"))
+        for phase in (heartbeat.TRAINING, heartbeat.FINISHING):
+            rig.beat_with(phase, lambda beat, phase=phase: beat.phase == phase)
+            rig.go()
     rig.ended()
     beats = sorted(rig.server.beats, key=lambda b: b.sequence)
     phases = list(dict.fromkeys(b.phase for b in beats))

@@ -57,6 +57,13 @@ PHASES = ("examples", "coverage", "fuzzing", "stateful")
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "410", "412", "416", "429"]
 REFUSED = [str(status) for status in (400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 416, 422, 428, 429)]
 
+# A text in a path. What would lead to another address is never asked, so it must not be made either: `/`, braces and
+# NUL, as they are or quoted, and nothing but dots.
+IN_PATH = "text-in-path"
+_LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters="/{}%\0")
+_PIECES = st.lists(_LETTERS | st.sampled_from(("%25", "%41", "%zz")), min_size=1, max_size=40)
+_PATH_TEXTS = _PIECES.map("".join).map(lambda text: text if text.strip(".") else "a.")
+schemathesis.openapi.format(IN_PATH, _PATH_TEXTS)
 schemathesis.openapi.media_type("application/gzip", st.binary(max_size=64) | st.just(bundle_of()[1]))
 
 
@@ -129,6 +136,10 @@ def _document(operations: Sequence[str]) -> Json:
     for methods in told["paths"].values():
         for method in [one for one, told in methods.items() if operations and told["operationId"] not in operations]:
             del methods[method]
+        for parameter in (each for told in methods.values() for each in told.get("parameters", ())):
+            schema = parameter.get("schema", {})
+            if parameter.get("in") == "path" and schema.get("type") == "string" and "pattern" not in schema:
+                schema["format"] = IN_PATH
     return told
 
 

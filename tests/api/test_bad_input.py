@@ -327,3 +327,11 @@ def test_a_refusal_says_what_to_write_instead(client: Client, fields: dict[str, 
     answer = client.post("/v1/runs", content=spec(**fields), headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert answer.json()["detail"].endswith(reason)
+
+
+@pytest.mark.parametrize(("zones", "pointer"), [([0], "#/zones/0"), ([1, [""]], "#/zones/1/0"), ([{}], "#/zones/0")])
+def test_a_wrong_choice_of_zones_is_named_by_its_place_alone(client: Client, zones: list[Any], pointer: str) -> None:
+    """Broken variant: `#/zones/0/constrained-int` and `#/zones/0/function-after[unique(), list[...]]`."""
+    told = client.post("/v1/what-if", json={"spec": {"command": ["x"]}, "zones": zones})
+    assert told.status_code == 422
+    assert [each["pointer"] for each in told.json()["errors"]] == [pointer]

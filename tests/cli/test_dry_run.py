@@ -6,11 +6,13 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import pytest
 
 from supervisor.cli.views.plan import plan_lines, show_what_if, variations_from
+from supervisor.cli.views.what_if_picture import picture
 from tests.cli.test_providers import profile
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -292,3 +294,43 @@ def test_what_if_shows_a_row_and_a_bar_for_each(capsys: pytest.CaptureFixture[st
     assert len(second) == len(title), "the dearest p90 is the whole width"
     assert "|" not in third
     assert reason == "No figure: that is not allowed."
+
+
+def test_the_picture_has_each_range_and_the_deadline_and_says_them_in_words() -> None:
+    row = {"zones": ["a<b"], "deadline": None, "shapes": [], "market": "spot", "refused": None}
+    spot = {**row, "forecast": a_forecast()}
+    sure = {"p10": "2026-11-21T10:00:00Z", "p50": "2026-11-21T12:00:00Z", "p90": "2026-11-21T20:00:00Z"}
+    due = {**row, "deadline": "2026-11-21T20:00:00Z", "market": "on_demand", "forecast": a_forecast(24.0, ends_at=sure)}
+    refused = {**row, "market": "both", "forecast": None, "refused": "that is not allowed."}
+    drawn = ElementTree.fromstring(picture([spot, due, refused], {"zones": [], "markets": []}))  # noqa: S314 - our own
+    assert [each.tag.rpartition("}")[2] for each in drawn][:2] == ["title", "desc"]
+    assert drawn.get("aria-labelledby") == "title description"
+    words = drawn[1].text or ""
+    assert "zones a<b, spot yes: cost $12.00 ($9.00 to $18.00), done 2026-11-21 14:00Z (p90 never)" in words
+    assert "deadline 2026-11-21 20:00Z" in words
+    assert "spot both: no figure, that is not allowed" in words
+
+    def lines(kind: str) -> list[tuple[float, float]]:
+        return [(float(each.get("x1", "")), float(each.get("x2", ""))) for each in drawn if each.get("class") == kind]
+
+    dots = [float(each.get("cx", "")) for each in drawn if each.get("class") == "middle"]
+    cost, end, dear, late = lines("range")
+    assert (cost, dear) == ((370.0, 450.0), (450.0, 610.0)), "of $36, between 290 and 610"
+    assert end == (735.0, 960.0), "an end that is never reached goes on to the edge"
+    assert late == (660.0, 960.0)
+    assert dots == [396.7, 780.0, 503.3, 720.0]
+    assert lines("deadline") == [(960.0, 960.0)]
+
+
+def test_the_picture_is_written_beside_the_table(api, spot, tmp_path: Path) -> None:
+    api.respond("GET", "/v1/meta", {"provider": "gce"})
+    row = {"zones": [], "deadline": None, "shapes": [], "market": "spot", "refused": None, "forecast": a_forecast()}
+    api.respond("POST", "/v1/what-if", {"rows": [row]})
+    file = tmp_path / "what-if.svg"
+    ended = spot("plan", "--what-if", "spot=yes", "--svg", str(file), "--", "x")
+    assert ended.code == 0, ended.err
+    assert "$12.00" in ended.out
+    assert "spot yes: cost $12.00" in file.read_text()
+    lost = spot("plan", "--what-if", "spot=yes", "--svg", str(tmp_path / "no" / "x.svg"), "--", "x")
+    assert "cannot be written: No such file or directory" in lost.err
+    assert "give both" in spot("plan", "--svg", str(file), "--", "x").err

@@ -120,6 +120,25 @@ def test_a_machine_on_its_way_out_may_still_spend(bed: Bed) -> None:
     assert counted(bed, caller) == 8.0
 
 
+def test_what_the_next_generation_spends_is_not_counted_for_the_one_before(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader waits for nobody: the run may be resumed between its look at the allowance and at the run. Broken
+    variant: the open allowance grew by what another token's generation spends."""
+    caller = payer(bed, usd_per_day=DAY)
+    begin(bed, caller, "one", 8.0)
+    bed.train("one")
+    bed.clock.advance(2 * DAY_S)
+    real = access.load
+
+    def resumed(session: Any, keys: Any) -> list[Any]:
+        runs = real(session, keys)
+        return [replace(run, generation=2, money=replace(run.money, cost_usd=50.0)) for run in runs]
+
+    monkeypatch.setattr(access, "load", resumed)
+    assert counted(bed, caller) == pytest.approx(8.0 - 2.4, abs=0.01)
+
+
 def test_a_machine_without_a_price_counts_as_its_whole_budget(bed: Bed) -> None:
     caller = payer(bed, usd_per_day=DAY)
     begin(bed, caller, "one", 8.0)

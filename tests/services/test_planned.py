@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import PlanPriceAbove, PlanRefused, PlanRequired, SpotError
+from supervisor.domain.policies import Limits
 from supervisor.services.plan.plan import PlanSources, plan
 from supervisor.services.runs import changing
 from supervisor.services.runs.altering import alter
@@ -92,6 +93,16 @@ def test_another_request_is_refused(bed: Bed, bound: Caller, other: SubmitReques
     with pytest.raises(PlanRefused, match="another request"):
         started(bed, bound, other, plan_id(bed, bound))
     assert started(bed, bound, REQUEST, plan_id(bed, bound))  # a refusal uses nothing up
+
+
+def test_a_budget_that_the_settings_have_changed_is_another_request(bed: Bed, bound: Caller) -> None:
+    """Broken variant: the spec alone was compared, which names no budget."""
+    bed.parts = replace(bed.parts, defaults=replace(bed.parts.defaults, limits=Limits(budget_usd=2.0)))
+    request = SubmitRequest(COMMAND, "one")
+    shown_id = plan_id(bed, bound, request)
+    bed.parts = replace(bed.parts, defaults=replace(bed.parts.defaults, limits=Limits(budget_usd=200.0)))
+    with pytest.raises(PlanRefused, match="another request"):
+        started(bed, bound, request, shown_id)
 
 
 def test_another_token_an_old_plan_and_a_made_up_one_are_refused(bed: Bed, bound: Caller) -> None:

@@ -136,3 +136,12 @@ def test_an_image_is_accepted_with_a_warning_where_it_has_no_effect() -> None:
     assert warnings_of({**COMMAND, "image": "a:b"}, local.TRAITS)
     assert not warnings_of(COMMAND, local.TRAITS)
     assert not warnings_of({**COMMAND, "image": "a:b"}, gce.TRAITS)
+
+
+def test_the_earliest_end_without_on_demand_is_accepted_with_a_warning() -> None:
+    wish = {**COMMAND, "optimize": "deadline"}
+    (warning,) = warnings_of(wish, gce.TRAITS)
+    assert "no effect without allow_on_demand" in warning
+    assert not warnings_of({**wish, "allow_on_demand": True}, gce.TRAITS)
+    assert not warnings_of({**wish, "spot": False}, gce.TRAITS)
+    assert not warnings_of({**COMMAND, "optimize": "wait"}, gce.TRAITS)

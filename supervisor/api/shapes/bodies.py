@@ -5,10 +5,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, StringConstraints
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, FiniteFloat, StringConstraints, Tag
 
 from supervisor.api.shapes.parameters import Moment, Plain, RunId
 from supervisor.api.shapes.run_spec import (
+    COUNTED,
+    NAMED,
     ONCE,
     WHOLE,
     After,
@@ -106,13 +108,17 @@ class CreateBaseBody(Strict):
     setup_s: Seconds | None = None
 
 
+_FORM = Discriminator(lambda zones: NAMED if isinstance(zones, list) else COUNTED)
+ZoneChoice = Annotated[Annotated[int, Field(ge=1, le=100), WHOLE, Tag(COUNTED)] | Annotated[Names, Tag(NAMED)], _FORM]
+
+
 class WhatIfBody(Strict):
     """`spec`: as a submit takes it. The other fields say what is tried of it, in all combinations: [] = as in the spec.
     `zones`: names, or how many of the zones that fit, in the order of the tries. `deadlines`: null = none. `shapes`: in
     order of preference."""
 
     spec: RunSpec
-    zones: Annotated[list[Annotated[int, Field(ge=1, le=100), WHOLE] | Names], Field(max_length=12)] = []
+    zones: Annotated[list[ZoneChoice], Field(max_length=12)] = []
     deadlines: Annotated[list[Annotated[Moment, Field(strict=False)] | None], Field(max_length=12)] = []
     shapes: Annotated[list[Names], Field(max_length=12)] = []
     markets: Annotated[list[Literal["spot", "on_demand", "both"]], Field(max_length=3)] = []

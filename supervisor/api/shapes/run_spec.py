@@ -32,7 +32,7 @@ from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
-WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command, as an error names them
+FORMS = WORDS, SHELL, NAMED, COUNTED = ("<words>", "<shell>", "<named>", "<counted>")  # of a command, of zones
 TEN_YEARS_S = 315_360_000.0
 RESERVED_ENV = frozenset({
     "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",

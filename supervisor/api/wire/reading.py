@@ -14,7 +14,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
-from supervisor.api.shapes.run_spec import SHELL, WORDS
+from supervisor.api.shapes.run_spec import FORMS
 from supervisor.contract.identifiers import RUN_ID_RULE
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.texts import ONE_LINE, PROSE, REFUSAL
@@ -107,7 +107,7 @@ def refusal(error: ValidationError, model: type[BaseModel], root: str, where: st
 
 def _pointer(root: str, loc: tuple[int | str, ...]) -> str:
     """RFC 6901 for a body; `?name` for a query. Names are cut: a client may send any text."""
-    parts = [str(part)[:NAME_CHARS] for part in loc if part not in (WORDS, SHELL, "[key]")]
+    parts = [str(part)[:NAME_CHARS] for part in loc if part not in (*FORMS, "[key]")]
     if root == "?":
         return "?" + (parts[0] if parts else "")
     return "/".join([root, *(part.replace("~", "~0").replace("/", "~1") for part in parts)])

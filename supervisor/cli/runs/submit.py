@@ -106,12 +106,21 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
 @click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")
 @click.argument("file", metavar="[FILE.yaml] [-- COMMAND ARGS...]", required=False, type=click.Path())
 @click.option("--what-if", "variations", metavar="KEY=A/B,...", help="Compare zones, deadline, shape or spot.")
+@click.option("--svg", "picture_file", metavar="FILE", type=click.Path(dir_okay=False), help="Also draw --what-if.")
 @submit_options
 @output_option
 @target_options
 @click.pass_context
 def plan(
-    ctx: click.Context, /, target: Target, form: str, file: str | None, variations: str | None, **given: Any
+    ctx: click.Context,
+    /,
+    *,
+    target: Target,
+    form: str,
+    file: str | None,
+    variations: str | None,
+    picture_file: str | None,
+    **given: Any,
 ) -> None:
     """Show what a submit would do, what it would cost and when it would end; nothing is done.
 
@@ -124,6 +133,8 @@ def plan(
     """
     from supervisor.cli.views.plan import show_what_if, variations_from
 
+    if picture_file is not None and variations is None:
+        raise click.UsageError("--svg draws what --what-if compares: give both.")
     client = target.client(APPEARS_S)
     is_local = machines_here(client, given["providers"])
     body = body_from(file, ctx.meta.get(WORDS), given, is_local)
@@ -141,6 +152,18 @@ def plan(
     except Problem as error:
         raise in_words_of_file(error, file) from None
     show_what_if(answer, wish, form)
+    if picture_file is not None:
+        _draw(Path(picture_file), answer, wish)
+
+
+def _draw(file: Path, answer: Json, wish: Json) -> None:
+    from supervisor.cli.views.what_if_picture import picture
+
+    try:
+        file.write_text(picture(answer["rows"], wish), encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{file} cannot be written: {error.strerror}.", USAGE, "PICTURE_FAILED") from None
+    output.note(f"The picture is in {file}.")
 
 
 def _smoke(command: object, spec: Json) -> Json:

@@ -8,7 +8,7 @@ shown as names and sizes; -o json holds it in full.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -171,6 +171,12 @@ def _launch(launch: Json | None) -> list[str]:
 BAR = 28
 _FIELDS = {"zones": "zones", "deadline": "deadlines", "shape": "shapes", "spot": "markets"}
 _MARKETS = {"yes": "spot", "no": "on_demand", "both": "both"}
+_COLUMNS: Mapping[str, tuple[str, Callable[[Json], str]]] = {
+    "zones": ("ZONES", lambda row: _zones(row["zones"])),
+    "shapes": ("SHAPE", lambda row: safe("+".join(row["shapes"])) or "any"),
+    "markets": ("SPOT", lambda row: {"spot": "yes", "on_demand": "no"}.get(row["market"], safe(row["market"]))),
+    "deadlines": ("DEADLINE", lambda row: utc_minute(row["deadline"]) if row["deadline"] else "none"),
+}
 
 
 def variations_from(text: str, now: datetime) -> Json:
@@ -210,40 +216,39 @@ def show_what_if(answer: Json, wish: Json, form: str) -> None:
     rows = answer["rows"]
     if output.emit(answer, rows, form, "market"):
         return
-    most = max((_cost(row)[2] for row in rows if _cost(row)), default=0.0)
-    columns = {
-        "zones": ("ZONES", lambda row: _zones(row["zones"])),
-        "shapes": ("SHAPE", lambda row: safe("+".join(row["shapes"])) or "any"),
-        "markets": ("SPOT", lambda row: {"spot": "yes", "on_demand": "no"}.get(row["market"], safe(row["market"]))),
-        "deadlines": ("DEADLINE", lambda row: utc_minute(row["deadline"]) if row["deadline"] else "none"),
-    }
-    shown = {title: cell for field, (title, cell) in columns.items() if field in wish}
+    most = max((cost_of(row)[2] for row in rows if cost_of(row)), default=0.0)
+    shown = {title: cell for field, (title, cell) in _COLUMNS.items() if field in wish}
     bar = f"{'COST':<{BAR - 8}}{money(most) if most else '':>8}"
     table = Table(
         "market",
         {
             **shown,
-            "COST ABOUT": _cost_text,
-            "DONE ABOUT": _done_text,
+            "COST ABOUT": cost_text,
+            "DONE ABOUT": done_text,
             "KEPT": _kept_text,
             bar: lambda row: _bar(row, most),
         },
         (bar,),
     )
     output.show(table.lines(rows))
-    reasons = [text for row in rows if (text := _no_figure(row))]
+    reasons = [text for row in rows if (text := no_figure(row))]
     output.show(
         [line for text in dict.fromkeys(reasons) for line in paragraph(f"No figure: {safe(text).rstrip('.')}.", "  ")]
     )
 
 
-def _cost(row: Json) -> list[float]:
+def names_of(row: Json, wish: Mapping[str, Any]) -> str:
+    """What sets this combination apart from the others: `spot both, zones all`."""
+    return ", ".join(f"{title.lower()} {cell(row)}" for field, (title, cell) in _COLUMNS.items() if field in wish)
+
+
+def cost_of(row: Json) -> list[float]:
     """p10, p50, p90; [] = not known."""
     costs = (row["forecast"] or {}).get("cost_usd")
     return [costs["p10"], costs["p50"], costs["p90"]] if costs else []
 
 
-def _no_figure(row: Json) -> str:
+def no_figure(row: Json) -> str:
     return str(row["refused"] or "; ".join((row["forecast"] or {}).get("unknown", ())))
 
 
@@ -251,12 +256,12 @@ def _zones(zones: Sequence[str]) -> str:
     return safe(zones[0]) if len(zones) == 1 else f"{len(zones)}: {safe(zones[0])}, …" if zones else "all"
 
 
-def _cost_text(row: Json) -> str:
-    cost = _cost(row)
+def cost_text(row: Json) -> str:
+    cost = cost_of(row)
     return f"{money(cost[1])} ({money(cost[0])} to {money(cost[2])})" if cost else DASH
 
 
-def _done_text(row: Json) -> str:
+def done_text(row: Json) -> str:
     ends = (row["forecast"] or {}).get("ends_at")
     if not ends:
         return DASH
@@ -271,7 +276,7 @@ def _kept_text(row: Json) -> str:
 
 def _bar(row: Json, most: float) -> str:
     """`   |---O------|   `: p10, p50, p90 between 0 and the largest of all rows."""
-    cost = _cost(row)
+    cost = cost_of(row)
     if not cost or most <= 0:
         return ""
     low, middle, high = (round(each / most * (BAR - 1)) for each in cost)

@@ -171,6 +171,10 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
 def warnings_of(spec: Spec, *of_providers: Traits) -> tuple[str, ...]:
     """Accepted fields that are perhaps a mistake, one sentence each."""
     sentences: dict[str, None] = {}
+    if spec.get("optimize") == FOR_DEADLINE and spec.get("spot", True) and not spec.get("allow_on_demand", False):
+        sentences["optimize: deadline has no effect without allow_on_demand: true: no on-demand machine is used."] = (
+            None
+        )
     for traits in of_providers:
         place = "this computer" if traits.shares_computer else "the machine"
         if "image" in spec and not traits.images:
