@@ -17,6 +17,7 @@ from supervisor.contract.identifiers import is_run_id, parse_launch_id
 MAX_BYTES = 10_240
 # A stored beat is custom metadata of its object too: a bucket takes 8 KiB of it, names and values together.
 MAX_STORED_BYTES = 8_000
+REST_MAX_S = 3600.0  # the longest time for which a supervisor lets stored beats rest, and an agent rests
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
 # More than one start of an agent sends. A further start on the same machine counts on from the next multiple.
 BEATS_OF_A_START = 10**9

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from supervisor.contract.heartbeat import REST_MAX_S
 from supervisor.domain.errors import InvalidTimeouts
 
 STALLING_POLLS = 2  # one poll without progress may be a long step
@@ -171,7 +172,7 @@ class Knobs:
     max_parallel_per_owner: int = 0  # the same, for the runs of each owner
 
 
-RESTING_BEATS, REST_MAX_S = 60.0, 3600.0
+RESTING_BEATS = 60.0
 LISTED_RESTS = 2.0
 PUSHES_PER_BEAT = 3.0  # so many pushes are due in the time of a stored beat, or nothing rests: one may be late
 

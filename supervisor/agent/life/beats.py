@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 NEVER_S = 3600.0
-REST_MAX_S = 3600.0
 RESTING_STEPS = 3.0  # so often in the time of a stored beat an agent that rests sees whether it still may
 GRANT_BEATS = 1 - 1 / RESTING_STEPS  # an acknowledgment that is older grants nothing: then a beat is stored in time
 NAMED_S, ORDERS_S = 600.0, 300.0  # a supervisor that responded so lately names new orders: a look is due this rarely
@@ -69,7 +68,7 @@ class Rest:
     def acknowledged(self, store_s: Any) -> None:
         """After each push. `store_s`: of the response; None: it grants nothing, or there was none."""
         rested = self._grant[1] > 0.0
-        granted_s = min(float(store_s), REST_MAX_S) if is_number(store_s) and store_s > 0 else 0.0
+        granted_s = min(float(store_s), heartbeat.REST_MAX_S) if is_number(store_s) and store_s > 0 else 0.0
         self._grant = (self.monotonic(), granted_s)
         if rested and not granted_s:
             self.on_end()
