@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.cli import main
 from supervisor.cli.runs import control, fleet, logs, submit, watch
+from tests.acceptance.daemon import QUICK, Daemon
 from tests.cli.fake_api import FakeApi, accept_submits, serving
 
 
@@ -78,3 +79,14 @@ def free_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+@pytest.fixture
+def daemon(clean: Path) -> Iterator[Daemon]:
+    """A real supervisor on this computer, whose machines have a price."""
+    served = Daemon(clean / "data", {**QUICK, "SPOT_LOCAL_PRICES": "cpu=0.3/0.9"})
+    try:
+        served.start()
+        yield served
+    finally:
+        served.close()

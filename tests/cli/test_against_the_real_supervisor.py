@@ -6,12 +6,9 @@ Everything about the supervisor itself is tested elsewhere; here only what both 
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.acceptance.daemon import QUICK, Daemon
+from tests.acceptance.daemon import Daemon
 from tests.waiting import wait_for
 
 TRAINING = """
@@ -21,16 +18,6 @@ for n in range(4):
     spot_progress.report(n + 1, loss=float("nan") if n == 2 else 1 / (n + 1))
     time.sleep(0.1)
 """
-
-
-@pytest.fixture
-def daemon(clean: Path) -> Iterator[Daemon]:
-    served = Daemon(clean / "data", {**QUICK, "SPOT_LOCAL_PRICES": "cpu=0.3/0.9"})
-    try:
-        served.start()
-        yield served
-    finally:
-        served.close()
 
 
 def reported(run_cli, here: tuple[str, str]) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,7 @@ import pytest
 from supervisor.cli.finding import Target
 from supervisor.cli.mcp.serving import server_for
 from supervisor.cli.mcp.tools import READ, TOOLS, WRITE
-from tests.acceptance.daemon import QUICK, Daemon
+from tests.acceptance.daemon import Daemon
 from tests.cli.fake_api import FakeApi, a_page, a_run
 
 
@@ -42,16 +41,6 @@ def test_the_tools_and_their_hints(api: FakeApi, clean: Path, monkeypatch: pytes
         "submit_run": (False, False), "stop_run": (True, True), "resume_run": (False, False),
         "retry_run": (False, False), "approve_run": (True, True),
     }  # fmt: skip
-
-
-@pytest.fixture
-def daemon(clean: Path) -> Iterator[Daemon]:
-    served = Daemon(clean / "data", {**QUICK, "SPOT_LOCAL_PRICES": "cpu=0.3/0.9"})
-    try:
-        served.start()
-        yield served
-    finally:
-        served.close()
 
 
 def test_a_program_plans_submits_and_reads_with_a_token_that_is_bound_to_plans(daemon: Daemon, clean: Path) -> None:
