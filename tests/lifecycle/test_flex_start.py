@@ -68,6 +68,16 @@ def test_without_on_demand_it_waits_as_long_as_the_platform_lets_it() -> None:
     assert try_of(decision).waits_s == LONGEST_FLEX_START_S
 
 
+@pytest.mark.parametrize(("waited_s", "most_s"), [(0.0, 1800.0), (600.5, 1199.0), (1710.0, 90.0), (1711.0, 0.0)])
+def test_without_on_demand_it_keeps_the_limit_of_the_wait(waited_s: float, most_s: float) -> None:
+    """Broken variant: a run that gives up after half an hour waited for two."""
+    limits = Limits(wait_for_capacity_s=1800.0)
+    one = run(allow_flex_start=True, allow_on_demand=False, limits=limits)
+    one = replace(one, waiting=replace(one.waiting, since=NOW - waited_s))
+    placed = decide(one, READ, SEEN, NOW).run.open_try
+    assert (0.0 if placed is None else placed.waits_s) == most_s
+
+
 def test_with_a_budget_it_needs_a_known_price() -> None:
     unpriced = refusing(SPOT, ON_DEMAND, replace(FLEX, price_usd_per_h=None))
     limits = replace(run().policy.limits, budget_usd=100.0)

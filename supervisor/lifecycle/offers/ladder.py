@@ -37,7 +37,7 @@ def ladder(run: Run, world: World, now: float) -> list[Offer]:
 
 def _flex_start(run: Run, names: Sequence[str], world: World, rule: MarketRule | None, now: float) -> list[Offer]:
     """After everything else: these requests wait where the run would do nothing."""
-    if not flex_wait_s(run, rule, world):
+    if not flex_wait_s(run, rule, world, now):
         return []
     return [offer for name in names for offer in _rungs(run, name, world, (False,), now, flex=True)]
 

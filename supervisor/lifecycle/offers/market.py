@@ -25,13 +25,13 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.paying import CHANGEOVER_S
 from supervisor.lifecycle.rungs.numbers import FROZEN
 from supervisor.lifecycle.rungs.rule import (
-    LONGEST_FLEX_START_S,
     Choice,
     Rung,
     Situation,
     choose,
     choose_return,
     flex_start_s,
+    flex_start_within,
     life_s,
     waits_for_cheaper,
 )
@@ -121,17 +121,23 @@ def rule_while_held(
     return choose_return(up, FROZEN) or choose(situation, FROZEN)
 
 
-def flex_wait_s(run: Run, rule: MarketRule | None, world: World) -> float:
-    """For how long a flex-start request may wait now; 0 = not at all. A run without a deadline, or which waits for
-    nothing else, may wait for as long as the platform lets it. One whose machines are kept, or whose spec says that it
-    waits for spot, requests none."""
+def flex_wait_s(run: Run, rule: MarketRule | None, world: World, now: float) -> float:
+    """For how long a flex-start request may wait now; 0 = not at all. Where nothing else comes, it is the run's wait
+    for capacity and keeps its limit. One whose machines are kept, or whose spec says that it waits for spot, requests
+    none."""
     policy = run.policy
     if not policy.allow_flex_start or not policy.spot or policy.keep.machine or goal_of(policy) == FOR_SPOT:
         return 0.0
     if rule is None or rule.choice is None:
         # On-demand is not held back: it would be requested first. With a deadline, nobody knows what may wait.
-        return 0.0 if policy.allow_on_demand else LONGEST_FLEX_START_S
+        return 0.0 if policy.allow_on_demand else flex_start_within(_patience_s(run, now))
     return flex_start_s(rule.choice, _withdrawal_s(world)) if rule.waits else 0.0
+
+
+def _patience_s(run: Run, now: float) -> float:
+    """How much longer it may wait for capacity."""
+    since = run.waiting.since
+    return run.policy.limits.wait_for_capacity_s - (0.0 if since is None else now - since)
 
 
 def flex_wait_is_over(rule: MarketRule | None, world: World, now: float) -> bool:

@@ -338,7 +338,7 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
         on_demand_usd_per_h=offer.on_demand_usd_per_h,
         minimum_s=offer.minimum_s,
         off_usd_per_h=offer.off_usd_per_h,
-        waits_s=flex_wait_s(run, market_rule(run, world, now), world) if offer.placement.flex else 0.0,
+        waits_s=flex_wait_s(run, market_rule(run, world, now), world, now) if offer.placement.flex else 0.0,
     )
 
 

@@ -127,10 +127,14 @@ def flex_start_s(choice: Choice, withdrawal_s: float) -> float:
     `choose`. `withdrawal_s`: from its end until another machine may be requested."""
     if choice.rung is not Rung.WAIT:
         return 0.0
-    most_s = LONGEST_FLEX_START_S
-    if choice.until is not None:
-        most_s = min(most_s, float(int(choice.until - choice.situation.now - withdrawal_s)))
-    return most_s if most_s >= SHORTEST_FLEX_START_S else 0.0
+    if choice.until is None:
+        return LONGEST_FLEX_START_S
+    return flex_start_within(choice.until - choice.situation.now - withdrawal_s)
+
+
+def flex_start_within(most_s: float) -> float:
+    """The longest wait of whole seconds that the platform lets a request have, of at most `most_s`; 0 = none."""
+    return 0.0 if most_s < SHORTEST_FLEX_START_S else min(LONGEST_FLEX_START_S, float(int(most_s)))
 
 
 def waits_for_cheaper(situation: Situation, cheapest_usd_per_h: float, numbers: Numbers = FROZEN) -> bool:
