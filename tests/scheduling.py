@@ -2,8 +2,8 @@
 (`xdist_group`).
 
 What a file prepares (fixtures of a module, caches, strategies) is then prepared once. Two things keep both cores busy:
-files that mostly wait for processes alternate with those that mostly compute, and the dearest of each kind come first,
-so that none is left alone at the end.
+as long as there are both, one worker runs files that mostly compute and the others those that mostly wait for
+processes; and the dearest of each kind come first, so that none is left alone at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Scopes:
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._names = [scope(item) for item in items]
         self._left: dict[str, list[int]] = {}
-        self._waiting_next = True
         self.put_back(range(len(items)))
 
     def __len__(self) -> int:
@@ -46,11 +45,12 @@ class Scopes:
         for index in indices:
             self._left.setdefault(self._names[index], []).append(index)
 
-    def take(self) -> list[int]:
-        """The tests of one scope: the dearest of the kind that is due, else of the other one. [] = none is left."""
+    def take(self, running: Iterable[int]) -> list[int]:
+        """The tests of one scope. It computes if none of the `running` tests does, else it waits, if there is such a
+        one: the dearest. [] = none is left."""
         if not self._left:
             return []
-        due, self._waiting_next = WAITING if self._waiting_next else COMPUTING, not self._waiting_next
+        due = WAITING if any(kind(self._names[index]) is COMPUTING for index in running) else COMPUTING
         names = [name for name in self._left if kind(name) is due] or list(self._left)
         return self._left.pop(min(names, key=rank))
 

@@ -133,7 +133,8 @@ class Pool:
             raise Stopped(f"worker {worker.number}: {content[0]}")
 
     def _answer(self, worker: Worker) -> None:
-        worker.given = [] if self.session.shouldfail else self.scopes.take()
+        running = [other.given[0] for other in self.live.values() if other.given]
+        worker.given = [] if self.session.shouldfail else self.scopes.take(running)
         worker.idle = not worker.given
         worker.pipe.send(worker.given)
 

@@ -76,19 +76,31 @@ def item(name: str) -> Any:
 def test_a_scope_is_a_group_or_a_file_and_each_test_is_in_one() -> None:
     scopes = Scopes([item(name) for name in NAMES])
     assert len(scopes) == 5
-    taken = [scopes.take() for _ in range(5)]
+    taken = [scopes.take([]) for _ in range(5)]
     assert sorted(index for indices in taken for index in indices) == list(range(len(NAMES)))
     assert [0, 1, 2, 3, 4, 5] in taken
-    assert scopes.take() == []
+    assert scopes.take([]) == []
     scopes.put_back([4, 5])  # of a worker that died
-    assert scopes.take() == [4, 5]
+    assert scopes.take([]) == [4, 5]
 
 
-def test_files_that_wait_alternate_with_files_that_compute_the_dearest_first() -> None:
-    scopes = Scopes([item(name) for name in NAMES])
-    files = [NAMES[scopes.take()[0]].split("::")[0] for _ in range(len(scopes))]
-    dearest = ["tests/acceptance/test_a.py", "tests/lifecycle/test_e.py", "tests/agent/test_c.py"]
+def test_one_worker_computes_the_others_wait_and_the_dearest_come_first() -> None:
+    scopes, running, files = Scopes([item(name) for name in NAMES]), [], []
+    for _ in range(len(scopes)):
+        first, *_ = scopes.take(running)
+        running.append(first)
+        files.append(NAMES[first].split("::")[0])
+    dearest = ["tests/lifecycle/test_e.py", "tests/acceptance/test_a.py", "tests/agent/test_c.py"]
     assert files == [*dearest, "tests/cli/test_d.py", "tests/storage/test_f.py"]
+
+
+def test_who_ends_the_only_one_that_computes_takes_the_next_of_them() -> None:
+    scopes = Scopes([item(name) for name in NAMES])
+    computes, *_ = scopes.take([])
+    waits, *_ = scopes.take([computes])
+    assert NAMES[computes].startswith("tests/lifecycle/")
+    assert NAMES[waits].startswith("tests/acceptance/")
+    assert NAMES[scopes.take([waits])[0]].startswith("tests/cli/")
 
 
 @pytest.mark.parametrize("start", [*scheduling.WAITING, *scheduling.COMPUTING])
