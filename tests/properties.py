@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from hypothesis import settings
 
 
@@ -12,3 +16,8 @@ def is_campaign() -> bool:
 def examples(quick: int, full: int) -> int:
     """How many examples a property tries."""
     return full if is_campaign() else quick
+
+
+def with_defaults(record: Callable[..., Any]) -> Callable[..., Any]:
+    """For `builds`, which invents every field of a named tuple that it is not told of."""
+    return partial(record)

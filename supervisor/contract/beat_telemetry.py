@@ -9,8 +9,7 @@ parses ten thousand of them, so `parse` does nothing twice.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 MAX_BYTES = 2048
 MAX_GPUS = 16
@@ -19,8 +18,7 @@ HARDWARE_XIDS = (48, 64, 74, 79, 94, 95, 119, 120)
 Column = Tuple[Optional[float], ...]
 
 
-@dataclass(frozen=True)
-class Gpus:
+class Gpus(NamedTuple):
     """One value per card, in the order of their indexes on this machine. () = no card has this figure."""
 
     util_pct: Column = ()
@@ -37,8 +35,7 @@ class Gpus:
     lost: Column = ()  # 1 = the driver says that this card is lost; None = it does not
 
 
-@dataclass(frozen=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     """The agent's own control group, version 1 or 2. A limit that is not set is absent; a limit of a parent group
     counts."""
 
@@ -52,8 +49,7 @@ class Cgroup:
     io_pressure_pct: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class Disk:
+class Disk(NamedTuple):
     """The file system that holds a folder. Inodes run out before bytes; some file systems do not count them."""
 
     free_bytes: Optional[float] = None
@@ -62,8 +58,7 @@ class Disk:
     total_inodes: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(NamedTuple):
     """The command, its descendants and other processes of the agent's session. Pages that processes share are counted
     in each of them. States as in /proc: running, sleeping, waiting for the disk, stopped, zombie."""
 
@@ -76,8 +71,7 @@ class Tree:
     zombies: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class Telemetry:
+class Telemetry(NamedTuple):
     """Disks by role: checkpoints, results, scratch. A file system that several roles share appears once."""
 
     gpus: Optional[Gpus] = None
@@ -102,7 +96,6 @@ _PARTS = {
 }
 _NUMBERS = (int, float)
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (*set(_PARTS.values()), Telemetry)}
 
 # What a beat that would be too large leaves out, in this order: figures that never change, then less important figures.
 _LEFT_OUT: Tuple[Tuple[str, str], ...] = (
@@ -184,7 +177,7 @@ def shorter(text: str) -> Iterator[str]:
 
 def _without(telemetry: Telemetry, name: str, column: str) -> Telemetry:
     part = getattr(telemetry, name)
-    return replace(telemetry, **{name: replace(part, **{column: ()}) if column and part else None})
+    return telemetry._replace(**{name: part._replace(**{column: ()}) if column and part else None})
 
 
 def _rounded(value: Any) -> Any:
@@ -198,14 +191,14 @@ def _rounded(value: Any) -> Any:
 def to_json(telemetry: Telemetry) -> Dict[str, Any]:
     """JSON values; absent figures are left out."""
     parts: Dict[str, Any] = {}
-    for name in _NAMES[Telemetry]:
+    for name in Telemetry._fields:
         part = getattr(telemetry, name)
         if part is None:
             continue
         if name not in _PARTS:
             parts[name] = _plain(part)
             continue
-        figures = {key: getattr(part, key) for key in _NAMES[_PARTS[name]]}
+        figures = {key: getattr(part, key) for key in part._fields}
         kept = {key: _plain(figure) for key, figure in figures.items() if figure not in (None, ())}
         if kept:
             parts[name] = kept
@@ -217,7 +210,7 @@ def parse(data: object) -> Optional[Telemetry]:
     if not isinstance(data, dict):
         return None
     parts: Dict[str, Any] = {}
-    for name in _NAMES[Telemetry]:
+    for name in Telemetry._fields:
         value = data.get(name)
         if value is not None:
             parts[name] = _part(_PARTS[name], value) if name in _PARTS else figure(value)
@@ -228,7 +221,7 @@ def _part(kind: Any, data: object) -> Any:
     if not isinstance(data, dict):
         return None
     read, nothing = (column, ()) if kind is Gpus else (figure, None)
-    values = {name: read(data[name]) for name in _NAMES[kind] if name in data}
+    values = {name: read(data[name]) for name in kind._fields if name in data}
     return kind(**values) if any(value != nothing for value in values.values()) else None
 
 

@@ -8,8 +8,7 @@ A beat is a pulse; only a change of (step, checkpoint_step) is progress.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from supervisor.contract import beat_telemetry, drill, signs
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
@@ -25,6 +24,7 @@ MAX_TEXT = 300
 MAX_METRICS = 16
 MAX_NAME = 64  # characters of a metric's name
 MAX_RECENT_BYTES = 2000  # all ASCII
+NO_METRICS: Mapping[str, float] = {}
 MAX_PRUNED = 8  # checkpoints that one beat names, each with a reason of at most 40 characters
 
 BOOT, IMAGE, DRIVER = "boot", "image", "driver"
@@ -69,8 +69,7 @@ class BeatRejected(ValueError):
     """The bytes are not a valid beat; the text says which rule they broke and never repeats the input."""
 
 
-@dataclass(frozen=True)
-class Exit:
+class Exit(NamedTuple):
     """How the command ended: exit code or signal, whether our TERM or KILL caused it, and its last line."""
 
     code: Optional[int]
@@ -95,16 +94,14 @@ class Exit:
         return self.code in NOT_FOUND_CODES and self.ran_s == 0 and self.last_line.startswith(missing)
 
 
-@dataclass(frozen=True)
-class Pruned:
+class Pruned(NamedTuple):
     """Checkpoints that this agent has removed from the store: how many so far, and (step, reason) of the last few."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     last: Tuple[Tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """Progress of a command that reports none, read from its log. It is shown, and decides nothing."""
 
     step: int
@@ -112,8 +109,7 @@ class Guess:
     steps_per_s: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(NamedTuple):
     """One heartbeat. `sequence` counts the agent's beats from 1; clocks of the machine are never compared."""
 
     run_id: str
@@ -134,7 +130,7 @@ class Beat:
     stop_generation: Optional[str] = None  # object generation of the .stop marker that the agent has read
     exit: Optional[Exit] = None
     message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = NO_METRICS
     rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; `message` says why
     telemetry: str = ""  # JSON text for beat_telemetry.decode; "" = none in this beat
     pruned: Optional[Pruned] = None
@@ -149,13 +145,13 @@ class Beat:
 
 def encode(beat: Beat) -> bytes:
     """The beat as compact JSON; absent fields are left out (absent is not zero)."""
-    raw = {name: value for name, value in vars(beat).items() if value not in (None, "", {})}
+    raw = {name: value for name, value in beat._asdict().items() if value not in (None, "", {})}
     if beat.exit is not None:
-        raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
+        raw["exit"] = {name: value for name, value in beat.exit._asdict().items() if value is not None}
     if beat.pruned is not None:
-        raw["pruned"] = vars(beat.pruned)
+        raw["pruned"] = beat.pruned._asdict()
     if beat.guess is not None:
-        raw["guess"] = {name: value for name, value in vars(beat.guess).items() if value is not None}
+        raw["guess"] = {name: value for name, value in beat.guess._asdict().items() if value is not None}
     return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -175,31 +171,31 @@ def encode_within(beat: Beat, max_bytes: int) -> bytes:
 
 def _smaller(beat: Beat) -> Iterator[Beat]:
     if beat.recent:
-        beat = replace(beat, recent="")
+        beat = beat._replace(recent="")
         yield beat
     if beat.guess is not None:
-        beat = replace(beat, guess=None)
+        beat = beat._replace(guess=None)
         yield beat
     for shorter in beat_telemetry.shorter(beat.telemetry):
-        beat = replace(beat, telemetry=shorter)
+        beat = beat._replace(telemetry=shorter)
         yield beat
     if beat.pruned is not None:
-        beat = replace(beat, pruned=Pruned(beat.pruned.count))
+        beat = beat._replace(pruned=Pruned(beat.pruned.count))
         yield beat
     for kept in (MAX_METRICS // 2, 2, 0):
-        beat = replace(beat, metrics=dict(list(beat.metrics.items())[:kept]))
+        beat = beat._replace(metrics=dict(list(beat.metrics.items())[:kept]))
         yield beat
     if beat.drill:
-        beat = replace(beat, drill="")
+        beat = beat._replace(drill="")
         yield beat
     for fewer in signs.shorter(beat.signs):
-        beat = replace(beat, signs=fewer)
+        beat = beat._replace(signs=fewer)
         yield beat
     for chars in (120, 60, 0):
         end = beat.exit
         if end is not None:
-            end = replace(end, last_line=end.last_line[:chars], disk_full=end.disk_full[:chars])
-        beat = replace(beat, message=beat.message[:chars], exit=end)
+            end = end._replace(last_line=end.last_line[:chars], disk_full=end.disk_full[:chars])
+        beat = beat._replace(message=beat.message[:chars], exit=end)
         yield beat
 
 

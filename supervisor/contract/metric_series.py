@@ -24,9 +24,8 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from supervisor.contract.heartbeat import MAX_COUNT, is_count, is_metric_name
 
@@ -120,23 +119,21 @@ def _of_part(points: List[Point]) -> List[Point]:
     return [points[index] for index in sorted(at)]
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """The points of one metric as they were kept, in the order of their steps."""
 
     reports: int
     points: Tuple[Point, ...]
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """`resumed_from`: the step of the restored checkpoint, None = from zero. `left_out`: names of metrics beyond
     MAX_NAMES. `complete`: the command has ended, and nothing will follow."""
 
     resumed_from: Optional[int] = None
     left_out: int = 0
     complete: bool = False
-    curves: Mapping[str, Kept] = field(default_factory=dict)
+    curves: Mapping[str, Kept] = {}
 
 
 def encode(series: Series) -> bytes:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from supervisor.contract.heartbeat import MAX_METRICS, MAX_RECENT_BYTES, is_count, is_metric_name, is_number
+from supervisor.contract.heartbeat import MAX_METRICS, MAX_RECENT_BYTES, NO_METRICS, is_count, is_metric_name, is_number
 
 EVERY_S = 5.0
 COLLECTED_S = 420.0  # of the agent's run time; after that one point a minute is enough
@@ -26,14 +25,13 @@ FEWER_METRICS = (4, 2, 1)  # as many as fit
 _FIXED = 3  # columns before those of metrics
 
 
-@dataclass(frozen=True)
-class RecentPoint:
+class RecentPoint(NamedTuple):
     """`up_s`: how long the agent had run, by its own monotonic clock."""
 
     up_s: float
     step: int
     steps_per_s: Optional[float] = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = NO_METRICS
 
 
 class RecentPoints:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from supervisor.contract.beat_telemetry import figure
 
@@ -65,8 +64,7 @@ _DETAIL = re.compile(r"[a-z0-9_.-]{1,24}")
 _FORMS = ((6, 200, 200), (6, 120, 120), (6, 60, 60), (6, 30, 60), (6, 0, 30), (3, 0, 30), (1, 0, 20))
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """Lines of the log that one pattern matches. `line`: the last one, verbatim but for secrets and colors.
     `steps_after`: steps reported after it; 0 = none, so the command may have ended with it; None = the command reports
     no steps. `lines_after`: of the log, without the frames of tracebacks; None = unknown. `offset`: of the last hit in
@@ -74,7 +72,7 @@ class Hit:
 
     pattern: str
     role: str
-    count: int
+    count: int  # type: ignore[assignment]
     line: str
     first_up_s: float
     last_up_s: float
@@ -84,8 +82,7 @@ class Hit:
     lines_after: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Hang:
+class Hang(NamedTuple):
     """Nothing moves: no step, no GPU, CPU, IO or network. `place`: what the dump of its threads shows."""
 
     place: str
@@ -93,8 +90,7 @@ class Hang:
     step: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class OddMetric:
+class OddMetric(NamedTuple):
     """A metric that was not finite, that jumped, or that does not change. `step`, `up_s`: of the first such value of
     the attempt. `before`: the last finite value before it, at `before_step`; of a jump the median before it. `value`:
     of the jump, or the one that does not change.
@@ -111,8 +107,7 @@ class OddMetric:
     back_step: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Slow:
+class Slow(NamedTuple):
     """Why a run is slow. `word`: of SLOW; `figures`: as named there, None = unread."""
 
     word: str
@@ -120,8 +115,7 @@ class Slow:
     detail: str = ""
 
 
-@dataclass(frozen=True)
-class Signs:
+class Signs(NamedTuple):
     """`began`: the pattern of the hit that began the end; "" = an error without a pattern, or unknown. `error`: the
     line that began the end, in most cases the last one of an exception; where `began` is set, its hit's. A hit of a
     cause that is not `began` was caught, follows from another one, or is old. `oom_shared`: processes of others are in
@@ -151,7 +145,7 @@ class Signs:
 
 def encode(signs: Signs) -> str:
     """At most MAX_BYTES, all ASCII; "" where nothing is notable."""
-    if replace(signs, up_s=None) == Signs():
+    if signs._replace(up_s=None) == Signs():
         return ""
     signs = _bounded(signs)
     text = _dumps(signs)
@@ -204,7 +198,7 @@ def shorter(text: str) -> Iterator[str]:
     if not text:
         return
     signs = decode(text)
-    if replace(signs, up_s=None) == Signs():
+    if signs._replace(up_s=None) == Signs():
         yield ""
     else:
         yield from _shorter(signs)
@@ -212,12 +206,12 @@ def shorter(text: str) -> Iterator[str]:
 
 def _shorter(signs: Signs) -> Iterator[str]:
     for most, chars, error_chars in _FORMS:
-        fewer = replace(signs, hits=tuple(replace(hit, line=hit.line[:chars]) for hit in _kept(signs, most)))
+        fewer = signs._replace(hits=tuple(hit._replace(line=hit.line[:chars]) for hit in _kept(signs, most)))
         if most < MAX_HITS:
             metrics = signs.metrics[: most - 1] or tuple(odd for odd in signs.metrics if odd.kind in STAYS)[:1]
-            fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=metrics, notes=())
-            fewer = replace(fewer, slow=signs.slow[: most - 1])
-        yield _dumps(replace(fewer, error=signs.error[:error_chars]))
+            fewer = fewer._replace(held=signs.held[:4], nonfinite=(), metrics=metrics, notes=())
+            fewer = fewer._replace(slow=signs.slow[: most - 1])
+        yield _dumps(fewer._replace(error=signs.error[:error_chars]))
 
 
 def _kept(signs: Signs, most: int) -> List[Hit]:
@@ -229,9 +223,8 @@ def _kept(signs: Signs, most: int) -> List[Hit]:
 
 def _bounded(signs: Signs) -> Signs:
     """In the bounds of `decode`, so that what is sent can be read."""
-    hits = tuple(replace(hit, line=_text(hit.line), context=()) for hit in _kept(signs, MAX_HITS))
-    return replace(
-        signs,
+    hits = tuple(hit._replace(line=_text(hit.line), context=()) for hit in _kept(signs, MAX_HITS))
+    return signs._replace(
         hits=hits,
         error=_text(signs.error),
         xids=signs.xids[-MAX_XIDS:],

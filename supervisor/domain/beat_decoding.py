@@ -8,11 +8,12 @@ says what is wrong. So both give the same response to every sequence of bytes.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any, get_type_hints
 
 import msgspec
 
 from supervisor.contract import beat_telemetry, drill, heartbeat, signs
-from supervisor.contract.heartbeat import MAX_COUNT, MAX_TEXT, Beat
+from supervisor.contract.heartbeat import MAX_COUNT, MAX_TEXT, Beat, Exit, Guess, Pruned
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
 
 # Of a beat without its long texts. What lies in fewer bytes is nested less deeply than any parser can follow.
@@ -26,7 +27,18 @@ class _NoNulls(msgspec.Struct):
     stop_generation: str = ""
 
 
-_decode = msgspec.json.Decoder(Beat).decode
+def _struct_of(record: Any, inner: dict[Any, Any]) -> Any:
+    """A struct with the fields of a named tuple, which msgspec reads from an array only. `inner`: the structs of named
+    tuples within it."""
+    hints = {name: inner.get(hint, hint) for name, hint in get_type_hints(record).items()}
+    defaults = record._field_defaults
+    fields = [(name, hint, defaults[name]) if name in defaults else (name, hint) for name, hint in hints.items()]
+    return msgspec.defstruct(record.__name__, fields)
+
+
+_INNER = {record | None: _struct_of(record, {}) | None for record in (Exit, Pruned, Guess)}
+_decode = msgspec.json.Decoder(_struct_of(Beat, _INNER)).decode
+_values = msgspec.structs.astuple
 _check_nulls = msgspec.json.Decoder(_NoNulls).decode
 _launch_of = lru_cache(4096)(lambda launch_id: (parse_launch_id(launch_id)[1], launch_id))
 _PHASES = {phase: phase for phase in heartbeat.PHASES}
@@ -49,14 +61,17 @@ def _plain_beat(raw: bytes) -> Beat | None:
     texts = len(beat.telemetry) + len(beat.recent) + len(beat.signs) + len(beat.drill)
     if len(raw) - texts > _MAX_REST_BYTES:
         return None
-    return _with_shared_texts(beat) if _has_plain_texts(beat) and _has_plain_numbers(beat) else None
+    return _beat_of(beat) if _has_plain_texts(beat) and _has_plain_numbers(beat) else None
 
 
-def _with_shared_texts(beat: Beat) -> Beat:
-    """The same beat, which nobody else has yet. Ten thousand beats in memory have the same few texts here."""
-    object.__setattr__(beat, "launch_id", _launch_of(beat.launch_id)[1])
-    object.__setattr__(beat, "phase", _PHASES[beat.phase])
-    return beat
+def _beat_of(read: Any) -> Beat:
+    """Ten thousand beats in memory have the same few texts here."""
+    read.launch_id, read.phase = _launch_of(read.launch_id)[1], _PHASES[read.phase]
+    if read.pruned is not None:
+        read.pruned = Pruned(*_values(read.pruned))
+    if read.guess is not None:
+        read.guess = Guess(*_values(read.guess))
+    return Beat(*_values(read))
 
 
 def _has_plain_texts(beat: Beat) -> bool:

@@ -10,7 +10,6 @@ that was cut off goes on at its byte.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 from supervisor.contract import baton as batons
@@ -61,7 +60,7 @@ def take(objects: ObjectStore, output: LeftOutput, by: LeftBy, parts: Path) -> N
     except PreconditionFailed:
         raise StoreUnavailable(f"the baton of {by.run_id} changed while the output was written") from None
     assert own.next is not None
-    final = replace(beat, nonce=own.next.nonce)
+    final = beat._replace(nonce=own.next.nonce)
     text = heartbeat.encode_within(final, heartbeat.MAX_STORED_BYTES)
     objects.put(runfiles.beat(by.run_id), text, metadata={"beat": text.decode()})
 

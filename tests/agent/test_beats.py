@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,12 +93,12 @@ def test_a_stored_beat_is_cut_to_the_limit_of_a_bucket_and_a_pushed_beat_is_not(
 
 def test_a_pushed_beat_that_is_too_large_leaves_out_its_recent_points(bench: Bench, server: ListeningServer) -> None:
     bench.beat_state.update(metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
-    beat = replace(bench.beat_state.next_beat(), telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
+    beat = bench.beat_state.next_beat()._replace(telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
     assert len(heartbeat.encode(beat)) > heartbeat.MAX_BYTES
     bench.pushed.push(beat)
-    assert server.beats[-1] == replace(beat, recent="")
-    bench.pushed.push(replace(beat, telemetry=""))
-    assert server.beats[-1] == replace(beat, telemetry="")
+    assert server.beats[-1] == beat._replace(recent="")
+    bench.pushed.push(beat._replace(telemetry=""))
+    assert server.beats[-1] == beat._replace(telemetry="")
 
 
 def test_a_beat_in_a_bucket_costs_one_write_and_three_reads(bench: Bench, cloud: StorageFake, store: GcsStore) -> None:

@@ -68,7 +68,7 @@ def test_odd_proc_files_give_no_group_or_the_mount_point(tmp_path: Path, text: s
 def test_this_machine_can_be_read() -> None:
     """Whatever it has: figures within bounds, and the limit not below the used memory."""
     cgroup = OwnCgroup().read()
-    assert all(figure is None or figure >= 0 for figure in vars(cgroup).values())
+    assert all(figure is None or figure >= 0 for figure in cgroup)
     if cgroup.memory_bytes is not None and cgroup.memory_max_bytes is not None:
         assert cgroup.memory_bytes <= cgroup.memory_max_bytes
     assert OwnCgroup().oom_kills() == cgroup.oom_kills

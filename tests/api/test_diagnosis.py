@@ -191,7 +191,7 @@ def test_what_the_end_was_taken_for_is_said_with_its_rule(client: Client, bed: B
     """The verdict that acted is of the beat; a document that agrees with less certainty takes nothing from it."""
     quotes = (Quote("oom.kills", "1", Source.AGENT),)
     acted = Verdict("U9.x", Certainty.CERTAIN, Cause.HOST_OOM, Where.DATA, True, Retry.NEVER, "killed", quotes)
-    attempt = end(bed, Cause.HOST_OOM, exit=replace(KILLED, oom_kills=None), verdict=acted)
+    attempt = end(bed, Cause.HOST_OOM, exit=KILLED._replace(oom_kills=None), verdict=acted)
     record = "On record, it ended as host_oom (certain, rule U9.x): as it was decided."
     assert refused(client, 404, "EVIDENCE_NOT_FOUND").endswith(record)
     full = {"cgroup": {"memory_bytes": 99.0, "memory_max_bytes": 100.0}}

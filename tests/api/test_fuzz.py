@@ -46,7 +46,8 @@ def test_submits(bed: Bed, client: Client, spec: Any, more: dict[str, Any]) -> N
 
 @ONE_BED
 @given(
-    changes=st.dictionaries(st.sampled_from(sorted(vars(beat("digits-7")))), JSON, max_size=4), cut=st.integers(0, 400)
+    changes=st.dictionaries(st.sampled_from(sorted(beat("digits-7")._fields)), JSON, max_size=4),
+    cut=st.integers(0, 400),
 )
 def test_beats(bed: Bed, client: Client, changes: dict[str, Any], cut: int) -> None:
     if bed.store.find("digits-7") is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from supervisor.contract import heartbeat, runfiles
@@ -85,7 +84,7 @@ class CrowdedCloud(Cloud):
         self.compute.fill([{"name": f"theirs-{n}", "zone": ZONES[0]} for n in range(7)])
         self.end_others(ENDED)
         for run, machine_id in self._runs[::BOOTED]:
-            boot = replace(scene.beat(run, 7), machine_id=machine_id, phase=heartbeat.DRIVER, step=None, telemetry="")
+            boot = scene.beat(run, 7)._replace(machine_id=machine_id, phase=heartbeat.DRIVER, step=None, telemetry="")
             self._write(runfiles.boot_beat(run), boot)
         self.move(1, every=1)
         return [vm.id for vm in made]
@@ -103,7 +102,7 @@ class CrowdedCloud(Cloud):
     def move(self, number: int, every: int = MOVING) -> None:
         """Beat `number` of each `every`-th run, another share at each number."""
         for run, machine_id in self._runs[number % every :: every]:
-            self._write(runfiles.beat(run), replace(scene.beat(run, number), machine_id=machine_id))
+            self._write(runfiles.beat(run), scene.beat(run, number)._replace(machine_id=machine_id))
 
     def _write(self, key: str, beat: heartbeat.Beat) -> None:
         raw = heartbeat.encode(beat)

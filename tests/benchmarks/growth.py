@@ -76,7 +76,7 @@ def _pulse(run: Run, second: int, at: float) -> Pulse:
         beat_at=at - 3.25,
         step=second * 3,
         metrics=metrics,
-        telemetry=encode(replace(TOLD, uptime_s=float(second))),
+        telemetry=encode(TOLD._replace(uptime_s=float(second))),
         progress_at=at,
     )
 

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from supervisor.ports.store import RunFilter
@@ -43,7 +42,7 @@ def run(data_dir: Path, count: int) -> None:
         for number, _ in enumerate(sys.stdin, 2):
             hand.leader.renew()
             for name, machine_id in ids.items():
-                beat = replace(scene.beat(name, number), machine_id=machine_id)
+                beat = scene.beat(name, number)._replace(machine_id=machine_id)
                 if number == 2:
                     hand.inbox.learn(beat)
                 hand.inbox.accept(beat)

@@ -16,7 +16,7 @@ NONE: list[PushedBeat] = []
 
 def a_beat(run_id: str = "digits-1", launch_id: str = "1.1.1", sequence: int = 1, **fields: object) -> Beat:
     plain = Beat(run_id, int(launch_id.split(".")[1]), launch_id, "local:0a:71:22", "0a", sequence, "training")
-    return replace(plain, **fields)
+    return plain._replace(**fields)
 
 
 def put(store: Store, *beats: Beat, age_s: float = 0.0) -> dict[str, str]:

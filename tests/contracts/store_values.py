@@ -97,10 +97,13 @@ def filled(hint: Any, seed: str = "x", inside: tuple[Any, ...] = ()) -> Any:
         return (filled(args[0], seed, inside), filled(args[0], seed + "2", inside))
     if origin is Mapping:
         return {seed: filled(args[1], seed, inside), "ß": filled(args[1], seed + "2", inside)}
-    if is_dataclass(hint):
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
         hints = get_type_hints(hint)
-        values = {field.name: filled(hints[field.name], field.name, (*inside, hint)) for field in fields(hint)}
-        flipped = {field.name: not field.default for field in fields(hint) if hints[field.name] is bool}
+        defaults = (
+            hint._field_defaults if hasattr(hint, "_fields") else {each.name: each.default for each in fields(hint)}
+        )
+        values = {name: filled(hints[name], name, (*inside, hint)) for name in hints}
+        flipped = {name: not default for name, default in defaults.items() if hints[name] is bool}
         return hint(**{**values, **flipped})
     if issubclass(hint, StrEnum):
         return list(hint)[len(seed) % len(hint)]

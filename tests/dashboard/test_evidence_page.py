@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,7 +92,7 @@ def test_words_of_the_log_are_quoted_as_text(failed: Bed, looking: Looking) -> N
     line = "RuntimeError: <script>alert(1)</script>\u202e No space left on device"
     over = replace(attempt, cause=Cause.DISK_FULL, exit=Exit(1, None, False, 40.0, line))
     failed.change(RUN, attempt=over)
-    keep(failed, {**PART, "exit": {**asdict(over.exit)}, "log_tail": [line], "boot": {}})
+    keep(failed, {**PART, "exit": over.exit._asdict(), "log_tail": [line], "boot": {}})
     page = looking.page(OVERVIEW)
     assert "<script>alert(1)</script>" in page.one("div", id="why").text
     assert "\u202e" not in page.text

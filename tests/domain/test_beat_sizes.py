@@ -3,9 +3,6 @@ fits."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import replace
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +21,7 @@ from supervisor.contract.heartbeat import (
 )
 from tests.benchmarks.machine_told import full
 from tests.domain.test_beat_telemetry import telemetries
+from tests.properties import with_defaults
 
 CORE = ("oom_rose_up_s", "oom_shared", "xids", "hang", "began")
 BUCKET_BYTES = 8192  # of all custom keys and values of an object, by Google's page on quotas
@@ -46,7 +44,7 @@ counts = st.integers(0, 10**15)
 reasons = st.sampled_from(["older than the last 3", '"' * 40, "é" * 40])
 WIDE = fit_metrics({"é" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
 beats = st.builds(
-    Beat,
+    with_defaults(Beat),
     run_id=st.just("r" * 63),
     attempt=st.just(999),
     launch_id=st.just("999.999.999"),
@@ -60,12 +58,14 @@ beats = st.builds(
     checkpoint_step=st.none() | counts,
     resumed_from=st.none() | counts,
     steps_per_s=st.none() | st.floats(0, 1e17),
-    guess=st.none() | st.builds(Guess, counts, st.none() | counts, st.none() | st.floats(0, 1e17)),
+    guess=st.none() | st.builds(with_defaults(Guess), counts, st.none() | counts, st.none() | st.floats(0, 1e17)),
     notice_s=st.none() | st.floats(0, 150),
     left=st.none() | st.sampled_from(heartbeat.LEFT),
     stop_generation=st.none() | st.just("1234567890123456789"),
     exit=st.none()
-    | st.builds(Exit, counts, counts, st.booleans(), st.floats(0, 1e9), texts, oom_kills=counts, disk_full=texts),
+    | st.builds(
+        with_defaults(Exit), counts, counts, st.booleans(), st.floats(0, 1e9), texts, oom_kills=counts, disk_full=texts
+    ),
     message=texts,
     metrics=st.dictionaries(st.text(max_size=64), numbers, max_size=20).map(fit_metrics)
     | st.just(WIDE),
@@ -79,7 +79,7 @@ beats = st.builds(
 def spoken(**changes: object) -> Beat:
     told = encode(compact(full(MAX_GPUS)))
     plain = Beat("run-1", 1, "1.1.1", "m", "b", 7, heartbeat.TRAINING, message="pulling", telemetry=told)
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return plain._replace(**changes)  # type: ignore[arg-type]
 
 
 GUESS = Guess(7, 100, 1.0000000004232524e16)
@@ -98,10 +98,10 @@ def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     assert len("beat") + len(stored) <= BUCKET_BYTES
     read = heartbeat.parse(stored)
     kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent", "signs", "guess")
-    assert {name: value for name, value in vars(read).items() if name not in kept} == {
-        name: value for name, value in vars(beat).items() if name not in kept
+    assert {name: value for name, value in read._asdict().items() if name not in kept} == {
+        name: value for name, value in beat._asdict().items() if name not in kept
     }
-    whole = len(heartbeat.encode(replace(beat, recent=""))) <= MAX_STORED_BYTES
+    whole = len(heartbeat.encode(beat._replace(recent=""))) <= MAX_STORED_BYTES
     assert read.guess == (beat.guess if whole else None), "the guess is left out next, and only where that is needed"
     if beat.signs:
         before, after = signs.decode(beat.signs), signs.decode(read.signs)
@@ -120,15 +120,15 @@ def test_recent_points_are_left_out_first() -> None:
     beat = spoken(metrics={"loss": 0.5}, recent='"' * MAX_RECENT_BYTES)
     whole = len(heartbeat.encode(beat))
     assert encode_within(beat, whole) == heartbeat.encode(beat)
-    assert heartbeat.parse(encode_within(beat, whole - 1)) == replace(beat, recent="")
+    assert heartbeat.parse(encode_within(beat, whole - 1)) == beat._replace(recent="")
 
 
 def test_a_guess_is_left_out_next() -> None:
     beat = spoken(metrics={"loss": 0.5}, recent='"' * MAX_RECENT_BYTES, guess=GUESS)
-    bare = replace(beat, recent="")
+    bare = beat._replace(recent="")
     whole = len(heartbeat.encode(bare))
     assert heartbeat.parse(encode_within(beat, whole)) == bare
-    assert heartbeat.parse(encode_within(beat, whole - 1)) == replace(bare, guess=None)
+    assert heartbeat.parse(encode_within(beat, whole - 1)) == bare._replace(guess=None)
 
 
 @settings(max_examples=40, deadline=None)
@@ -154,4 +154,4 @@ def test_telemetry_is_left_out_next_in_its_own_order() -> None:
     assert none.metrics == metrics
     least = heartbeat.parse(encode_within(beat, 100))
     assert (least.pruned, least.metrics, least.message) == (Pruned(3), {}, "")
-    assert dataclasses.replace(least, pruned=None).sequence == 7
+    assert least.sequence == 7

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -31,18 +30,18 @@ from supervisor.domain import figures as five
 from supervisor.domain.figures import NOTHING, figures_of
 from tests.benchmarks.machine_told import full
 from tests.domain.test_heartbeat import JSON, raw
-from tests.properties import examples
+from tests.properties import examples, with_defaults
 
 figures = st.none() | st.floats(0, 1e17) | st.integers(0, 10**17).map(float)
 columns = st.lists(figures, max_size=MAX_GPUS).map(tuple)
 
 
-def parts(kind: type, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.none() | st.builds(kind, **{field.name: values for field in fields(kind)})
+def parts(kind: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | st.builds(with_defaults(kind), **dict.fromkeys(kind._fields, values))
 
 
 telemetries = st.builds(
-    Telemetry,
+    with_defaults(Telemetry),
     gpus=parts(Gpus, columns),
     cgroup=parts(Cgroup, figures),
     checkpoints_disk=parts(Disk, figures),
@@ -70,7 +69,7 @@ def test_sent_telemetry_is_read_unchanged(told: Telemetry) -> None:
 
 def test_eight_cards_with_every_figure_fit() -> None:
     told = full(8)
-    assert all(part not in (None, ()) for part in vars(told).values())
+    assert all(part not in (None, ()) for part in told)
     assert compact(told) == told
     assert len(encode(told)) <= MAX_BYTES
 
@@ -79,8 +78,8 @@ def test_every_name_has_a_value() -> None:
     """Without this check a new figure that `full` lacks would weaken the test above."""
     told = to_json(full())
     for kind, name in ((Gpus, "gpus"), (Cgroup, "cgroup"), (Disk, "results_disk"), (Tree, "tree")):
-        assert set(told[name]) == {field.name for field in fields(kind)}
-    assert set(told) == {field.name for field in fields(Telemetry)}
+        assert set(told[name]) == set(kind._fields)
+    assert set(told) == set(Telemetry._fields)
 
 
 def test_figures_that_do_not_fit_are_left_out_in_order() -> None:
@@ -89,7 +88,7 @@ def test_figures_that_do_not_fit_are_left_out_in_order() -> None:
     assert compact(large) == large
     huge = tuple(1e15 + n for n in range(MAX_GPUS))
     names = ("power_w", "power_limit_w", "sm_clock_mhz", "sm_clock_max_mhz")
-    long = replace(large, gpus=replace(large.gpus, **dict.fromkeys(names, huge)))
+    long = large._replace(gpus=large.gpus._replace(**dict.fromkeys(names, huge)))
     assert len(encode(long)) > MAX_BYTES
     small = compact(long)
     assert small.gpus is not None
@@ -98,7 +97,7 @@ def test_figures_that_do_not_fit_are_left_out_in_order() -> None:
     assert small.gpus.util_pct == large.gpus.util_pct
     assert small.gpus.lost == large.gpus.lost
     assert (small.cgroup, small.checkpoints_disk, small.tree) == (large.cgroup, large.checkpoints_disk, large.tree)
-    absurd = replace(large, gpus=Gpus(*[tuple(1e17 + n * 16 for n in range(MAX_GPUS))] * len(fields(Gpus))))
+    absurd = large._replace(gpus=Gpus(*[tuple(1e17 + n * 16 for n in range(MAX_GPUS))] * len(Gpus._fields)))
     assert compact(absurd).cgroup == large.cgroup
     assert len(encode(compact(absurd))) <= MAX_BYTES
 
@@ -137,7 +136,7 @@ def test_a_forged_beat_with_16_kb_of_it_is_refused_and_a_part_too_large_is_dropp
 
 def test_the_text_is_passed_on_unread() -> None:
     told = '{"uptime_s": 5, "unknown": [1,  2]}'
-    beat = replace(heartbeat.parse(raw()), telemetry=told)
+    beat = heartbeat.parse(raw())._replace(telemetry=told)
     assert json.loads(heartbeat.encode(beat))["telemetry"] == told
     assert heartbeat.parse(heartbeat.encode(beat)).telemetry == told
     assert decode(heartbeat.parse(raw(telemetry={"uptime_s": 5})).telemetry) == Telemetry(uptime_s=5.0)

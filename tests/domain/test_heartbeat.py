@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from supervisor.contract.heartbeat import (
     encode,
     parse,
 )
-from tests.properties import examples
+from tests.properties import examples, with_defaults
 
 LEAST: dict[str, Any] = {
     "run_id": "digits", "attempt": 2, "launch_id": "1.2.3", "machine_id": "local:ab:1:2", "boot_id": "boot",
@@ -48,12 +47,16 @@ def refused(data: bytes) -> str:
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)
 counts = st.none() | st.integers(0, MAX_COUNT)
 numbers = st.none() | st.floats(-1e17, 1e17)
-exits = st.none() | st.builds(Exit, counts, counts, st.booleans(), st.floats(0, 1e9), texts, st.booleans())
+exits = st.none() | st.builds(
+    with_defaults(Exit), counts, counts, st.booleans(), st.floats(0, 1e9), texts, st.booleans()
+)
 removed = st.tuples(st.integers(0, MAX_COUNT), texts.filter(bool))
-accounts = st.builds(Pruned, st.integers(0, MAX_COUNT), st.lists(removed, max_size=MAX_PRUNED).map(tuple))
+accounts = st.builds(
+    with_defaults(Pruned), st.integers(0, MAX_COUNT), st.lists(removed, max_size=MAX_PRUNED).map(tuple)
+)
 metrics = st.dictionaries(texts.filter(str.isprintable), st.floats(-1e17, 1e17), max_size=16)
 beats = st.builds(
-    Beat,
+    with_defaults(Beat),
     st.just("digits"), st.just(2), st.just("1.2.3"), texts, texts, st.integers(0, MAX_COUNT),
     st.sampled_from(heartbeat.PHASES), texts, counts, counts, counts, counts, numbers, numbers,
     st.none() | st.sampled_from(heartbeat.LEFT), st.none() | texts.filter(bool), exits, texts,
@@ -74,7 +77,7 @@ def test_an_absent_field_is_not_zero() -> None:
     assert b"step" not in encode(beat)
     for kills in (None, 0, 3):  # unknown is not zero
         end = Exit(code=None, signal=9, sent_by_us=False, oom_kills=kills, disk_full="scratch: 0 of 8 MiB are free")
-        sent = replace(parse(raw()), exit=end)
+        sent = parse(raw())._replace(exit=end)
         assert parse(encode(sent)).exit == end
     assert parse(raw(exit={"code": 0})).exit == Exit(code=0, signal=None, sent_by_us=False)
 
@@ -106,7 +109,7 @@ JSON = st.recursive(
 @given(value=JSON | st.text(max_size=60))
 def test_recent_points_are_never_a_reason_to_refuse_a_beat(value: Any) -> None:
     beat = parse(raw(recent=value, step=3))
-    assert replace(beat, recent="") == parse(raw(step=3))
+    assert beat._replace(recent="") == parse(raw(step=3))
     assert beat.recent in ("", value)
     assert beat.recent.isascii()
     assert "\x00" not in beat.recent

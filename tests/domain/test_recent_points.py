@@ -23,12 +23,12 @@ from supervisor.contract.recent_points import (
     decode,
     encode,
 )
-from tests.properties import examples
+from tests.properties import examples, with_defaults
 
 figures = st.floats(-1e17, 1e17) | st.integers(-(10**15), 10**15).map(float)
 metrics = st.dictionaries(st.text(max_size=64), figures, max_size=20).map(fit_metrics)
 points = st.builds(
-    RecentPoint, st.floats(0, CARRIED_S - 1).map(lambda at: round(at, 1)), st.integers(0, MAX_COUNT),
+    with_defaults(RecentPoint), st.floats(0, CARRIED_S - 1).map(lambda at: round(at, 1)), st.integers(0, MAX_COUNT),
     st.none() | figures, metrics | st.just(fit_metrics({"é" * 60 + str(n): -1.2345e-300 for n in range(16)})),
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ from supervisor.contract.signs import (
     encode,
     shorter,
 )
-from tests.properties import examples
+from tests.properties import examples, with_defaults
 
 seconds = st.floats(0, 1e9).map(lambda at: round(at, 1))
 MOVES = ("gpu", "cpu", "io", "net", "files", "output")
@@ -33,14 +33,14 @@ counts = st.integers(0, 10**15)
 texts = st.text(max_size=400) | st.sampled_from(["🦊" * 300, "x" * 300, '"' * 300, ""])
 words = st.from_regex(r"[a-z][a-z_]{2,20}", fullmatch=True)
 hits = st.builds(
-    Hit, words, st.sampled_from(ROLES), counts, texts, seconds, seconds, st.none() | counts, counts,
+    with_defaults(Hit), words, st.sampled_from(ROLES), counts, texts, seconds, seconds, st.none() | counts, counts,
     st.just(("before", "after")), st.none() | counts,
 )  # fmt: skip
 every_signs = st.builds(
-    Signs, st.lists(hits, max_size=9).map(tuple), texts, st.none() | seconds, st.none() | st.booleans(),
+    with_defaults(Signs), st.lists(hits, max_size=9).map(tuple), texts, st.none() | seconds, st.none() | st.booleans(),
     st.lists(st.tuples(counts, counts, seconds), max_size=10).map(tuple),
     st.lists(st.tuples(counts, seconds), max_size=20).map(tuple),
-    st.none() | st.builds(Hang, words, seconds, st.none() | counts),
+    st.none() | st.builds(with_defaults(Hang), words, seconds, st.none() | counts),
     st.lists(words, max_size=10).map(tuple), st.none() | seconds, words | st.just(""),
     st.none() | st.lists(st.sampled_from(MOVES), max_size=9).map(tuple), st.none() | st.tuples(counts, counts),
     st.just(()), st.lists(st.tuples(st.sampled_from(NOTES), seconds), max_size=9).map(tuple),

@@ -25,14 +25,14 @@ def test_a_missing_folder_is_not_reported_as_a_missing_command() -> None:
 
 
 def test_a_missing_conda_environment_names_the_field_to_correct() -> None:
-    missing = replace(NO_FOLDER, last_line="the conda environment x is not on this machine; there are: base, torch")
+    missing = NO_FOLDER._replace(last_line="the conda environment x is not on this machine; there are: base, torch")
     text = sentence_of(missing)
     assert "could not be started: the conda environment x is not on this machine; there are: base, torch." in text
     assert "Submit it with another `conda_env` and `--replace-spec`, or" in text
 
 
 def test_a_missing_virtual_environment_names_the_field_to_correct() -> None:
-    text = sentence_of(replace(NO_FOLDER, last_line="the virtual environment /v is not on this machine"))
+    text = sentence_of(NO_FOLDER._replace(last_line="the virtual environment /v is not on this machine"))
     assert "could not be started: the virtual environment /v is not on this machine." in text
     assert "Submit it with another `venv` and `--replace-spec`, or" in text
 
@@ -59,13 +59,13 @@ def test_a_missing_command_is_reported_as_one() -> None:
 
 
 def test_a_missing_python_names_the_other_one() -> None:
-    text = sentence_of(replace(NO_COMMAND, last_line="python: command not found"))
+    text = sentence_of(NO_COMMAND._replace(last_line="python: command not found"))
     assert "Submit it with `python3`, or with the `venv` of that machine, and `--replace-spec`, or" in text
 
 
 def test_a_command_that_ran_and_printed_such_a_line_was_started() -> None:
-    assert not replace(NO_FOLDER, ran_s=2.0).not_entered
-    assert not replace(NO_FOLDER, code=1).not_entered
+    assert not NO_FOLDER._replace(ran_s=2.0).not_entered
+    assert not NO_FOLDER._replace(code=1).not_entered
 
 
 def test_finishing_says_what_the_agent_waits_for() -> None:

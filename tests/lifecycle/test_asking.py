@@ -45,7 +45,7 @@ def running(**fields: object) -> Run:
 
 def ended(exit_: Exit, run: Run | None = None, **fields: object) -> Decision:
     run = run or running()
-    beat = replace(beat_of(LIVE, 12, FINISHED, exit=exit_, up_s=39_990.0), **fields)  # type: ignore[arg-type]
+    beat = beat_of(LIVE, 12, FINISHED, exit=exit_, up_s=39_990.0)._replace(**fields)  # type: ignore[arg-type]
     end = end_in(run, beat, Observation(), WORLD)
     assert end is not None
     return end_attempt(run, end, WORLD, NOW)
@@ -140,7 +140,7 @@ def test_a_hint_never_asks() -> None:
 
 
 def test_a_kill_that_may_have_been_the_kernels_is_paid_for_and_asks_nobody() -> None:
-    unread = ended(replace(KILLED, signal=9, oom_kills=None)).run
+    unread = ended(KILLED._replace(signal=9, oom_kills=None)).run
     assert (unread.status, unread.counters.counted) == (Status.RECOVERING, 1)
 
 

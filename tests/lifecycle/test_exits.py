@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -26,7 +25,7 @@ Judge = Callable[[Beat], tuple[Cause, str] | None]
 def beat(end: Exit | None, memory: float | None = None, limit: float | None = None, **more: object) -> Beat:
     telemetry = "" if memory is None else encode(Telemetry(cgroup=Cgroup(memory_bytes=memory, memory_max_bytes=limit)))
     made = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=end, telemetry=telemetry)
-    return replace(made, **more)  # type: ignore[arg-type]
+    return made._replace(**more)  # type: ignore[arg-type]
 
 
 def killed(oom_kills: int | None, number: int = signal.SIGKILL) -> Exit:
@@ -158,24 +157,24 @@ def test_what_is_no_failure() -> None:
     assert end_of(beat(None)) is None
     assert end_of(beat(failed("", code=0))) is None
     assert end_of(beat(killed(1), left="stopped")) is None
-    ours = replace(killed(1), sent_by_us=True)
+    ours = killed(1)._replace(sent_by_us=True)
     assert end_of(beat(ours)) == (Cause.SUPERSEDED, "the agent ended the command")
 
 
 def without_counter(value: Beat) -> tuple[Cause, str] | None:
     """As if no agent ever read the kernel's counter."""
     end = value.exit
-    return end_of(value if end is None else replace(value, exit=replace(end, oom_kills=None)))
+    return end_of(value if end is None else value._replace(exit=end._replace(oom_kills=None)))
 
 
 def unread_is_zero(value: Beat) -> tuple[Cause, str] | None:
     end = value.exit
-    return end_of(value if end is None else replace(value, exit=replace(end, oom_kills=end.oom_kills or 0)))
+    return end_of(value if end is None else value._replace(exit=end._replace(oom_kills=end.oom_kills or 0)))
 
 
 def without_disks(value: Beat) -> tuple[Cause, str] | None:
     end = value.exit
-    return end_of(value if end is None else replace(value, exit=replace(end, disk_full="")))
+    return end_of(value if end is None else value._replace(exit=end._replace(disk_full="")))
 
 
 def by_the_figure_alone(value: Beat) -> tuple[Cause, str] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from supervisor.contract.baton import Baton, Done, decode, encode
@@ -52,13 +50,13 @@ def test_the_same_exit_last_line_and_step_twice_is_final_whatever_was_checkpoint
     ("step", "end"),
     [
         (501, BUG),
-        (500, replace(BUG, code=2)),
-        (500, replace(BUG, last_line="KeyError: 'loss'")),
-        (500, replace(BUG, retry_named=True)),  # the user's own rules request it
+        (500, BUG._replace(code=2)),
+        (500, BUG._replace(last_line="KeyError: 'loss'")),
+        (500, BUG._replace(retry_named=True)),  # the user's own rules request it
     ],
 )
 def test_a_failure_elsewhere_is_tried_again(step: int, end: Exit) -> None:
-    first = fails(running(500, 400), replace(BUG, retry_named=end.retry_named))
+    first = fails(running(500, 400), BUG._replace(retry_named=end.retry_named))
     assert fails(again(first, step, 480), end).status == Status.RECOVERING
 
 
@@ -95,7 +93,7 @@ def ticked(run: Run, beat: Beat | None) -> Run:
 
 
 def test_a_failure_after_the_last_step_is_partial_and_nothing_is_repeated() -> None:
-    end = replace(BUG, after_work=True, last_line="ValueError: Image size must be less than 2^16")
+    end = BUG._replace(after_work=True, last_line="ValueError: Image size must be less than 2^16")
     beat = beat_of(attempt(), 12, FINISHED, step=1000, total=1000, exit=end)
     finishing = ticked(running(1000, 1000), beat)
     assert finishing.status == Status.FINISHING

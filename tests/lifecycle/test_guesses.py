@@ -26,7 +26,7 @@ GUESS = Guess(1200, 5000, 4.0)
 
 def guessed(obs: Observation, guess: Guess | None) -> Observation:
     beat = obs.beat
-    return replace(obs, beat=replace(beat, value=replace(beat.value, guess=guess))) if isinstance(beat, Seen) else obs
+    return replace(obs, beat=replace(beat, value=beat.value._replace(guess=guess))) if isinstance(beat, Seen) else obs
 
 
 def decides_the_same(rules: Decide, situation: Situation) -> None:
@@ -38,7 +38,7 @@ def decides_the_same(rules: Decide, situation: Situation) -> None:
 def where_no_step_is_reported(situation: Situation) -> Situation:
     run, obs, world = situation
     beat = obs.beat
-    told = replace(beat, value=replace(beat.value, step=None, phase=TRAINING)) if isinstance(beat, Seen) else beat
+    told = replace(beat, value=beat.value._replace(step=None, phase=TRAINING)) if isinstance(beat, Seen) else beat
     return run, replace(obs, beat=told), world
 
 
@@ -51,7 +51,7 @@ def believing(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """Takes a guess for a report."""
     beat = obs.beat
     if isinstance(beat, Seen) and beat.value.guess is not None and beat.value.step is None:
-        obs = replace(obs, beat=replace(beat, value=replace(beat.value, step=beat.value.guess.step)))
+        obs = replace(obs, beat=replace(beat, value=beat.value._replace(step=beat.value.guess.step)))
     return decide(run, obs, world, now)
 
 

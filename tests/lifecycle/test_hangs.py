@@ -79,7 +79,7 @@ def test_the_short_way_never_skips_a_hang() -> None:
             continue
         taken += 1
         text = signs.encode(Signs(hang=Hang("lock", 75.0, obs.beat.value.step)))
-        now_hangs = replace(obs, beat=replace(obs.beat, value=replace(obs.beat.value, signs=text)))
+        now_hangs = replace(obs, beat=replace(obs.beat, value=obs.beat.value._replace(signs=text)))
         for pulse in (run.pulse, replace(run.pulse, signs=text, hang_at=MOMENTS[3], hang_looks=1)):
             newer = obs.beat.value.sequence > pulse.sequence
             assert trains_on(replace(run, pulse=pulse), now_hangs, world, NOW) is None or not newer

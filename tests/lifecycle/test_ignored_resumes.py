@@ -45,7 +45,7 @@ def next_beat(run: Run, **fields: object) -> Observation:
     assert live is not None
     beat = beat_of(live, 12, step=2, checkpoint_step=12_000)
     text = signs.encode(Signs(notes=STARTED_OVER))
-    beat = replace(beat, **{"signs": text, **fields})  # type: ignore[arg-type]
+    beat = beat._replace(**{"signs": text, **fields})  # type: ignore[arg-type]
     return Observation(machine=Seen(machine_of(live)), beat=Seen(beat, 1.0, BEATS), baton=Absent(), stop=Absent())
 
 

@@ -52,7 +52,7 @@ def test_an_agent_that_starts_again_announces_nothing_twice() -> None:
     assert run.pulse is not None
     quiet, none = with_alerts(replace(run, pulse=replace(run.pulse, signs="")))
     assert none == ()
-    again = replace(quiet, pulse=replace(run.pulse, signs=signs.encode(Signs(metrics=(replace(LOSS, step=1300),)))))
+    again = replace(quiet, pulse=replace(run.pulse, signs=signs.encode(Signs(metrics=(LOSS._replace(step=1300),)))))
     assert with_alerts(again)[1] == ()
 
 
@@ -68,9 +68,9 @@ def test_each_word_of_a_metric_is_its_own() -> None:
     "run",
     [
         trains(LOSS, rules=()),
-        trains(replace(LOSS, name="val/auc")),
+        trains(LOSS._replace(name="val/auc")),
         trains(JUMP, rules=(MetricRule("loss", nan="alert"),)),
-        trains(replace(LOSS, kind=INF), rules=(MetricRule("loss", spike="alert"),)),
+        trains(LOSS._replace(kind=INF), rules=(MetricRule("loss", spike="alert"),)),
         trains(),
     ],
 )
@@ -84,7 +84,7 @@ def test_beats_of_an_older_attempt_and_forged_signs_are_not_read() -> None:
     older = replace(run, pulse=replace(run.pulse, launch_id="1.1.1"))
     forged = replace(run, pulse=replace(run.pulse, signs='{"metrics": [["loss", "nan"]]}'))
     assert with_alerts(older)[1] == with_alerts(forged)[1] == ()
-    assert with_alerts(trains(replace(LOSS, kind=FLAT)))[1] == (), "a hint that nobody asked for"
+    assert with_alerts(trains(LOSS._replace(kind=FLAT)))[1] == (), "a hint that nobody asked for"
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_it_is_a_finding_that_acts_on_nothing() -> None:
 # --- nan: stop --------------------------------------------------------------------------------------------------------
 
 STOPS = MetricRule("loss", nan="stop")
-STAYS = replace(LOSS, kind=NAN_STAYS)
+STAYS = LOSS._replace(kind=NAN_STAYS)
 WORDS = "loss stays NaN since step 1,240; the last finite value was 2.31 at step 1,239"
 CRASHED = Exit(1, None, False, 900.0, "ValueError: loss is nan")
 
@@ -128,14 +128,14 @@ def next_beat(run: Run, *odds: OddMetric, **fields: object) -> Observation:
     live = run.live_attempt
     assert live is not None
     text = signs.encode(Signs(metrics=odds))
-    beat = replace(beat_of(live, 12, step=1300, checkpoint_step=1200), **{"signs": text, **fields})  # type: ignore[arg-type]
+    beat = beat_of(live, 12, step=1300, checkpoint_step=1200)._replace(**{"signs": text, **fields})  # type: ignore[arg-type]
     return Observation(machine=Seen(machine_of(live)), beat=Seen(beat, 1.0, BEATS), baton=Absent(), stop=Absent())
 
 
 def test_a_finding_that_may_end_the_run_says_so() -> None:
     _, (event,) = with_alerts(trains(LOSS, STAYS, rules=(STOPS,)))
     assert event.text.endswith("are held back until the metric is finite again, and the run ends if it stays so.")
-    _, (event,) = with_alerts(trains(replace(LOSS, back_step=1241), rules=(STOPS,)))
+    _, (event,) = with_alerts(trains(LOSS._replace(back_step=1241), rules=(STOPS,)))
     assert event.text.endswith("at step 1,239. The training goes on.")
 
 
@@ -166,7 +166,7 @@ def test_a_metric_that_stays_so_stops_the_run(fields: "dict[str, object]") -> No
         ((), (LOSS, STAYS), {}),
         ((BOTH,), (LOSS, STAYS), {}),
         ((STOPS,), (LOSS,), {}),  # not yet; or an agent that holds nothing back
-        ((STOPS,), (replace(STAYS, name="val/auc"),), {}),
+        ((STOPS,), (STAYS._replace(name="val/auc"),), {}),
         ((STOPS,), (LOSS, STAYS), {"launch_id": "1.3.1", "attempt": 3}),  # of an attempt before a resume
         ((STOPS,), (LOSS, STAYS), {"phase": heartbeat.FINISHING}),  # the work is done
     ],

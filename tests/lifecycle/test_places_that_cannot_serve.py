@@ -80,7 +80,7 @@ def telemetry_of(**cards: tuple[float | None, ...]) -> str:
 
 
 ENDED = Exit(1, None, False, 40.0, "RuntimeError: CUDA error: unspecified launch failure")
-DUMPED = replace(ENDED, code=None, signal=6)
+DUMPED = ENDED._replace(code=None, signal=6)
 
 
 @pytest.mark.parametrize("end", [ENDED, DUMPED])
@@ -95,7 +95,7 @@ DUMPED = replace(ENDED, code=None, signal=6)
 )
 def test_an_error_of_the_hardware_is_not_the_users(end: Exit, where: str, telemetry: str, words: str) -> None:
     beat = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=end)
-    last = replace(beat, telemetry=telemetry) if where == "last beat" else beat
+    last = beat._replace(telemetry=telemetry) if where == "last beat" else beat
     end_found = end_of(last, "" if where == "last beat" else telemetry)
     assert end_found is not None
     assert end_found[0] == Cause.GPU_FAULT

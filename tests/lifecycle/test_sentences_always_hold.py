@@ -22,7 +22,7 @@ from supervisor.wording import attempt as sentences_attempt
 from supervisor.wording import figures
 from supervisor.wording import run as sentences
 from supervisor.wording.run import next_action, status_text
-from tests.properties import examples
+from tests.properties import examples, with_defaults
 
 NOW = 1_763_726_400.0
 # Words of platforms and programs: any length, line breaks, quotes, but not the word the test looks for.
@@ -31,7 +31,9 @@ names = st.text(alphabet="abz-0", min_size=1, max_size=80)
 times = st.floats(NOW - 1e7, NOW + 1e5)
 maybe_step = st.none() | st.integers(0, 10**15)
 placements = st.builds(Placement, st.just("gce"), names, names, names, st.booleans())
-exits = st.builds(Exit, st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), st.booleans(), last_line=words)
+exits = st.builds(
+    with_defaults(Exit), st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), st.booleans(), last_line=words
+)
 tries = st.builds(
     Try, st.integers(1, 99), st.integers(1, 99), st.just("1.4.1"), names, placements, times,
     ended_at=st.none() | times, outcome=st.none() | st.sampled_from(Cause), detail=words,

@@ -21,7 +21,7 @@ from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, open_try, pulse, run_in
 
 PIP = Exit(1, None, False, 20.0, "ERROR: No matching distribution found for timmm", oom_kills=0, in_setup=True)
-LATE = replace(PIP, code=124, last_line=heartbeat.SETUP_LATE % 1800)
+LATE = PIP._replace(code=124, last_line=heartbeat.SETUP_LATE % 1800)
 UNREACHED = encode(Signs(hits=(Hit("no_network", "cause", 3, "Temporary failure in name resolution", 5.0, 9.0),)))
 LIVE = attempt(running_at=NOW - 100)
 
@@ -45,14 +45,14 @@ def decided(run: Run, beat: Beat) -> Decision:
 
 def after(end: Exit, signs: str = "", before: Run | None = None) -> Run:
     kept = {} if before is None else {"last_failure": before.last_failure, "counters": before.counters}
-    return decided(preparing(**kept), replace(beat_of(LIVE, 12, FINISHED, exit=end), signs=signs)).run
+    return decided(preparing(**kept), beat_of(LIVE, 12, FINISHED, exit=end)._replace(signs=signs)).run
 
 
 @pytest.mark.parametrize("end", [PIP, LATE])
 def test_the_same_failure_twice_is_the_users_and_final(end: Exit) -> None:
     first = after(end)
     assert (first.status, first.attempt and first.attempt.cause) == (Status.RECOVERING, Cause.SETUP_FAILED)
-    assert after(replace(end, last_line="another end"), before=first).status == Status.RECOVERING
+    assert after(end._replace(last_line="another end"), before=first).status == Status.RECOVERING
     second = after(end, before=first)
     assert (second.status, second.cause) == (Status.FAILED, Cause.SETUP_FAILED)
     assert "The setup exited with code" in status_text(second, NOW)
@@ -69,16 +69,16 @@ def test_an_error_of_the_network_may_pass_although_its_last_line_is_the_same() -
 
 
 def test_a_command_that_does_not_exist_is_final_at_once() -> None:
-    over = after(replace(PIP, code=127, last_line="sh: 1: ptp: not found"))
+    over = after(PIP._replace(code=127, last_line="sh: 1: ptp: not found"))
     assert (over.status, over.cause) == (Status.FAILED, Cause.SETUP_FAILED)
 
 
 def test_an_older_agent_or_the_command_itself_is_never_blamed_on_the_setup() -> None:
-    assert after(replace(PIP, in_setup=False)).cause == Cause.USER_ERROR
+    assert after(PIP._replace(in_setup=False)).cause == Cause.USER_ERROR
 
 
 def test_exit_0_of_a_setup_is_no_work_that_was_done() -> None:
-    assert not replace(PIP, code=0).work_done
+    assert not PIP._replace(code=0).work_done
 
 
 def test_no_progress_is_due_while_the_machine_is_prepared_and_it_counts_as_no_training() -> None:

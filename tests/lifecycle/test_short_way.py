@@ -56,7 +56,7 @@ def check_new_signs(short: ShortWay) -> None:
         if short(run, obs, world, NOW) is None or run.pulse is None or not isinstance(obs.beat, Seen):
             continue
         decided += 1
-        told = replace(obs, beat=replace(obs.beat, value=replace(obs.beat.value, signs="{}")))
+        told = replace(obs, beat=replace(obs.beat, value=obs.beat.value._replace(signs="{}")))
         assert short(run, told, world, NOW) is None
         same = replace(run, pulse=replace(run.pulse, signs="{}"))
         assert short(same, told, world, NOW) is not None

@@ -35,7 +35,7 @@ KEY_ERROR = Exit(1, None, False, 36_000.0, "KeyError: 'x'", oom_kills=0)
 
 
 def last_beat(end: Exit | None, **fields: object) -> Beat:
-    return replace(beat_of(LIVE, 12, FINISHED, exit=end, up_s=39_990.0), **fields)  # type: ignore[arg-type]
+    return beat_of(LIVE, 12, FINISHED, exit=end, up_s=39_990.0)._replace(**fields)  # type: ignore[arg-type]
 
 
 def running(**fields: object) -> Run:
@@ -81,8 +81,8 @@ def test_a_machine_that_is_only_in_doubt_does_not_excuse_an_error() -> None:
 def test_127_after_hours_of_work_is_an_exit_of_the_command() -> None:
     late = Exit(127, None, False, 10_800.0, "bash: evaluate.sh: not found")
     assert cause_of(last_beat(late, step=900)) == Cause.USER_ERROR
-    soon = replace(late, ran_s=0.4)
-    assert cause_of(replace(last_beat(soon), step=None)) == Cause.COMMAND_NOT_FOUND
+    soon = late._replace(ran_s=0.4)
+    assert cause_of(last_beat(soon)._replace(step=None)) == Cause.COMMAND_NOT_FOUND
 
 
 def test_an_error_of_a_card_long_ago_did_not_end_the_command() -> None:
@@ -107,9 +107,9 @@ def test_a_stall_on_a_card_with_an_old_error_is_a_stall() -> None:
     beat = beat_of(LIVE, 13, step=900, up_s=39_990.0)
     old = encode_signs(Signs(xids=((0, 79, 100.0),)))
     run = replace(running(), pulse=pulse(step=900, up_s=39_990.0, progress_at=NOW - 900))
-    assert stall_of(run, replace(beat, signs=old), Observation(), "no step for 900 s").cause == Cause.STALLED
+    assert stall_of(run, beat._replace(signs=old), Observation(), "no step for 900 s").cause == Cause.STALLED
     new = encode_signs(Signs(xids=((0, 79, 39_200.0),)))
-    assert stall_of(run, replace(beat, signs=new), Observation(), "no step for 900 s").cause == Cause.GPU_FAULT
+    assert stall_of(run, beat._replace(signs=new), Observation(), "no step for 900 s").cause == Cause.GPU_FAULT
 
 
 @pytest.mark.parametrize(
@@ -228,10 +228,10 @@ def test_a_preemption_hours_later_does_not_lead_back_to_the_shape_that_was_too_s
 def test_a_kill_of_the_kernel_hours_ago_explains_no_error_of_a_command_whose_agent_sends_no_signs() -> None:
     """Broken variant: the run of an older agent failed as host_oom, and was not repeated from its newer checkpoint."""
     saved = replace(running(), pulse=pulse(step=950, checkpoint_step=940))
-    run = after(saved, last_beat(replace(KEY_ERROR, oom_kills=1)))
+    run = after(saved, last_beat(KEY_ERROR._replace(oom_kills=1)))
     assert (run.status, run.cause) == (Status.RECOVERING, Cause.USER_ERROR)
     worker = "RuntimeError: DataLoader worker (pid 5) is killed by signal: Killed."
-    assert after(saved, last_beat(replace(KEY_ERROR, oom_kills=1, last_line=worker))).cause == Cause.HOST_OOM
+    assert after(saved, last_beat(KEY_ERROR._replace(oom_kills=1, last_line=worker))).cause == Cause.HOST_OOM
 
 
 def test_a_provider_that_gives_more_memory_repeats() -> None:
@@ -301,7 +301,7 @@ def test_an_error_that_a_repeat_meets_again_is_not_repeated_for_money() -> None:
     missing = Exit(1, None, False, 900.0, "ModuleNotFoundError: No module named 'timm'")
     assert after(saved, last_beat(missing)).status == Status.FAILED
     assert after(saved, last_beat(KEY_ERROR)).status == Status.RECOVERING
-    assert after(saved, last_beat(replace(missing, retry_named=True))).status == Status.RECOVERING
+    assert after(saved, last_beat(missing._replace(retry_named=True))).status == Status.RECOVERING
 
 
 FULL = Exit(1, None, False, 900.0, "OSError: [Errno 28] No space left on device", oom_kills=0)
@@ -309,7 +309,7 @@ FULL = Exit(1, None, False, 900.0, "OSError: [Errno 28] No space left on device"
 
 def full(files: int, freed_bytes: int, disk_full: str = "") -> Beat:
     """The last beat after a full disk and its repair."""
-    return last_beat(replace(FULL, disk_full=disk_full), signs=encode_signs(Signs(repaired=(files, freed_bytes))))
+    return last_beat(FULL._replace(disk_full=disk_full), signs=encode_signs(Signs(repaired=(files, freed_bytes))))
 
 
 def test_a_full_disk_that_has_space_again_is_repeated_once_at_a_step() -> None:
@@ -384,7 +384,7 @@ def test_known_errors_only_end_what_the_user_did_not_name() -> None:
 def without_age(beat: Beat, part: Part[object]) -> Beat:
     """Broken: as if no time of an Xid were known."""
     del part
-    return replace(beat, signs="")
+    return beat._replace(signs="")
 
 
 @pytest.mark.parametrize("broken", [without_age])

@@ -19,6 +19,7 @@ from supervisor.lifecycle.decision import Decision, new_event, only_pulse_moved
 from supervisor.lifecycle.events.warnings import next_reminder_at, with_warnings
 from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
+from tests.properties import with_defaults
 
 KINDS = EventKind
 
@@ -86,7 +87,9 @@ def test_inodes_run_out_before_bytes() -> None:
 
 @given(
     st.builds(
-        Telemetry, checkpoints_disk=st.builds(Disk, st.floats(0, 1e12), st.floats(0, 1e12)), uptime_s=st.floats(0, 9)
+        with_defaults(Telemetry),
+        checkpoints_disk=st.builds(with_defaults(Disk), st.floats(0, 1e12), st.floats(0, 1e12)),
+        uptime_s=st.floats(0, 9),
     )
 )
 def test_the_quick_check_of_disks_agrees_with_the_full_one(telemetry: Telemetry) -> None:
@@ -94,10 +97,10 @@ def test_the_quick_check_of_disks_agrees_with_the_full_one(telemetry: Telemetry)
 
 
 FIGURE = st.one_of(st.none(), st.floats(0, 1e12), st.integers(0, 1000).map(float))
-DISKS = st.one_of(st.none(), st.builds(Disk, FIGURE, FIGURE, FIGURE, FIGURE))
+DISKS = st.one_of(st.none(), st.builds(with_defaults(Disk), FIGURE, FIGURE, FIGURE, FIGURE))
 
 
-@given(st.builds(Telemetry, checkpoints_disk=DISKS, results_disk=DISKS, scratch_disk=DISKS))
+@given(st.builds(with_defaults(Telemetry), checkpoints_disk=DISKS, results_disk=DISKS, scratch_disk=DISKS))
 def test_the_quick_check_never_takes_a_full_disk_for_an_ample_one(telemetry: Telemetry) -> None:
     text = encode(telemetry)
     shares = [share_pct(disk.free_bytes, disk.total_bytes) for disk in disks_of(telemetry).values()]

@@ -108,7 +108,7 @@ def _beat(**choices: tuple[Any, ...]) -> Change:
         seen = it[1].beat
         if not isinstance(seen, Seen):
             return it
-        return it[0], replace(it[1], beat=replace(seen, value=replace(seen.value, **_chosen(chance, choices)))), it[2]
+        return it[0], replace(it[1], beat=replace(seen, value=seen.value._replace(**_chosen(chance, choices)))), it[2]
 
     return change
 
@@ -157,7 +157,7 @@ def _hangs(chance: random.Random, it: Situation) -> Situation:
     if not isinstance(seen, Seen) or pulse is None:
         return it
     text = signs.encode(signs.Signs(hang=signs.Hang("lock", 75.0, pulse.step)))
-    beat = replace(seen.value, step=pulse.step, sequence=pulse.sequence + 1, signs=text)
+    beat = seen.value._replace(step=pulse.step, sequence=pulse.sequence + 1, signs=text)
     before = replace(pulse, signs=text, hang_at=chance.choice((NOW - 35, NOW - 5)), hang_looks=chance.choice((1, 2)))
     return replace(it[0], pulse=before), replace(it[1], beat=replace(seen, value=beat)), it[2]
 
@@ -170,7 +170,7 @@ def _is_throttled(chance: random.Random, it: Situation) -> Situation:
     text = chance.choice((signs.encode(signs.Signs(slow=(signs.Slow(signs.THROTTLED, (64.0, 0.5, 88.0)),))), ""))
     run = replace(it[0], policy=replace(it[0].policy, on_slow="move"), pulse=replace(pulse, signs=text))
     run = replace(run, moving=Moving(after_step=chance.choice((None, -1, 100))))
-    return run, replace(it[1], beat=replace(seen, value=replace(seen.value, signs=text))), it[2]
+    return run, replace(it[1], beat=replace(seen, value=seen.value._replace(signs=text))), it[2]
 
 
 def _is_drilled(chance: random.Random, it: Situation) -> Situation:
@@ -184,7 +184,7 @@ def _is_drilled(chance: random.Random, it: Situation) -> Situation:
     wants = chance.choice((DrillPolicy(), DrillPolicy(at_start=True), DrillPolicy(every_s=60.0)))
     run = replace(it[0], drills=drills, policy=replace(it[0].policy, drill=wants))
     run = replace(run, pulse=replace(pulse, drill=chance.choice(("", text))))
-    return run, replace(it[1], beat=replace(seen, value=replace(seen.value, drill=text))), it[2]
+    return run, replace(it[1], beat=replace(seen, value=seen.value._replace(drill=text))), it[2]
 
 
 BATON = Baton(

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -208,9 +207,9 @@ def test_a_line_says_state_step_loss_and_what_is_safe(tmp_path: Path) -> None:
     view, lines = View(str(tmp_path), print), []
     clock = time.strftime("%H:%M")
     lines.append(view.line(BEAT))
-    beat = replace(BEAT, metrics={"loss": 0.42, "lr": 1e-4}, checkpoint_step=1000, message="checkpoint: waiting")
+    beat = BEAT._replace(metrics={"loss": 0.42, "lr": 1e-4}, checkpoint_step=1000, message="checkpoint: waiting")
     lines.append(view.line(beat))
-    restored = View(str(tmp_path), print).line(replace(BEAT, checkpoint_step=1000, resumed_from=1000))
+    restored = View(str(tmp_path), print).line(BEAT._replace(checkpoint_step=1000, resumed_from=1000))
     assert lines[0] == f"{clock} · training · step 1,200 of 5,000"
     assert lines[1].startswith(f"{clock} · training · step 1,200 of 5,000 · loss 0.42, lr 0.0001 · checkpoint ")
     assert lines[1].endswith(" safe · checkpoint: waiting")
@@ -220,13 +219,13 @@ def test_a_line_says_state_step_loss_and_what_is_safe(tmp_path: Path) -> None:
 def test_a_checkpoint_keeps_its_time_also_in_the_next_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(["14:01"] * 3 + ["14:07"] * 20)
     monkeypatch.setattr(watching, "_clock", lambda: next(clock))
-    beat = replace(BEAT, checkpoint_step=1000)
+    beat = BEAT._replace(checkpoint_step=1000)
     view = View(str(tmp_path), print)
     assert view.line(beat).endswith("checkpoint 14:01 safe")
     view._write(beat)
     assert view.line(beat).endswith("checkpoint 14:01 safe")
     assert View(str(tmp_path), print).line(beat).endswith("checkpoint 14:01 safe")
-    assert view.line(replace(beat, checkpoint_step=2000)).endswith("checkpoint 14:07 safe")
+    assert view.line(beat._replace(checkpoint_step=2000)).endswith("checkpoint 14:07 safe")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +239,7 @@ def test_a_checkpoint_keeps_its_time_also_in_the_next_cell(tmp_path: Path, monke
     ],
 )
 def test_the_last_words_say_how_it_ended(changes: dict[str, Any], words: str) -> None:
-    assert words in last_words(replace(BEAT, phase=heartbeat.FINISHED, **changes))[0]
+    assert words in last_words(BEAT._replace(phase=heartbeat.FINISHED, **changes))[0]
     assert last_words(BEAT) == []
 
 

@@ -76,7 +76,7 @@ LIFE = attempt()
     ],
 )
 def test_a_beat_that_reports_more_than_a_step_is_urgent(fields: dict[str, Any], expected: bool) -> None:
-    beat = replace(beat_of(LIFE, 10), **fields)
+    beat = beat_of(LIFE, 10)._replace(**fields)
     assert _is_urgent(with_try(TRAINS), {"digits-7": (beat, 0.0)}) is expected
     assert not _is_urgent(with_try(TRAINS), {})
 

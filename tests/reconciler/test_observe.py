@@ -36,8 +36,8 @@ from tests.lifecycle.sample_runs import ended, open_try, run_in
 
 # The run's last attempt was launch 1.1.1, and 1.2.1 is on its way.
 BOOT = Beat("digits", 1, "1.1.1", "m", "b", 7, "image", "nonce of 1.1.1", message="pulling image")
-AGENT = replace(BOOT, sequence=100, phase="restore", message="")
-NEXT = replace(BOOT, attempt=2, launch_id="1.2.1", sequence=1, nonce="nonce of 1.2.1")
+AGENT = BOOT._replace(sequence=100, phase="restore", message="")
+NEXT = BOOT._replace(attempt=2, launch_id="1.2.1", sequence=1, nonce="nonce of 1.2.1")
 RUN = run_in(
     Status.LAUNCHING, run_id="digits", attempt=ended(Cause.PREEMPTED, 60.0, number=1, launch_id="1.1.1"),
     try_=replace(open_try(attempt_number=2), launch_id="1.2.1", nonce_hash=nonce_hash("nonce of 1.2.1")),
@@ -90,24 +90,24 @@ def test_a_forged_beat_hides_none_of_the_others() -> None:
     bench = Bench()
     forged = {"nonce": "guessed"}
     bench.write(runfiles.beat("digits"), AGENT)
-    bench.write(runfiles.boot_beat("digits"), replace(NEXT, **forged))
+    bench.write(runfiles.boot_beat("digits"), NEXT._replace(**forged))
     assert bench.newest() == (AGENT, "store")
-    bench.write(runfiles.beat("digits"), replace(AGENT, **forged))
+    bench.write(runfiles.beat("digits"), AGENT._replace(**forged))
     bench.write(runfiles.boot_beat("digits"), NEXT)
     assert bench.newest() == (NEXT, "boot")
-    bench.write(runfiles.boot_beat("digits"), replace(NEXT, **forged))
+    bench.write(runfiles.boot_beat("digits"), NEXT._replace(**forged))
     observations = bench.observations()
     assert isinstance(observations.beat(RUN), Absent)
     assert [run_id for run_id, _ in observations.rejected] == ["digits", "digits"]
-    bench.pushed["digits"] = (replace(NEXT, sequence=2), bench.clock.monotonic())
-    assert bench.newest() == (replace(NEXT, sequence=2), "push")
+    bench.pushed["digits"] = (NEXT._replace(sequence=2), bench.clock.monotonic())
+    assert bench.newest() == (NEXT._replace(sequence=2), "push")
 
 
 def test_a_push_is_as_fresh_as_an_older_stored_beat_of_its_launch_but_not_as_a_forged_one() -> None:
     bench = Bench()
     bench.pushed["digits"] = (AGENT, bench.clock.monotonic() - 300.0)
     for sequence, age_s in ((99, 30.0), (101, 360.0)):
-        bench.write(runfiles.beat("digits"), replace(AGENT, sequence=sequence, nonce="guessed"))
+        bench.write(runfiles.beat("digits"), AGENT._replace(sequence=sequence, nonce="guessed"))
         part = bench.beat()
         assert isinstance(part, Seen)
         assert (part.source, part.age_s) == ("push", age_s)
@@ -115,16 +115,16 @@ def test_a_push_is_as_fresh_as_an_older_stored_beat_of_its_launch_but_not_as_a_f
 
 def test_a_late_beat_of_the_last_attempt_needs_its_nonce_too() -> None:
     bench = Bench()
-    late = replace(AGENT, checkpoint_step=12290)
+    late = AGENT._replace(checkpoint_step=12290)
     bench.write(runfiles.beat("digits"), late)
     assert bench.newest() == (late, "store")
-    bench.write(runfiles.beat("digits"), replace(late, nonce="guessed"))
+    bench.write(runfiles.beat("digits"), late._replace(nonce="guessed"))
     assert isinstance(bench.beat(), Absent)
 
 
 def test_a_boot_beat_of_another_run_does_not_count() -> None:
     bench = Bench()
-    bench.write(runfiles.boot_beat("digits"), replace(BOOT, run_id="other"))
+    bench.write(runfiles.boot_beat("digits"), BOOT._replace(run_id="other"))
     observations = bench.observations()
     assert isinstance(observations.beat(RUN), Absent)
     assert [run_id for run_id, _ in observations.snapshot.stored.rejected] == ["digits"]
@@ -324,7 +324,7 @@ def test_a_beat_newer_than_in_the_last_tick_is_no_older_than_that_tick() -> None
     bench.observe()
     bench.objects.ahead_s = 3600.0
     bench.clock.advance(20.0)
-    bench.write(runfiles.beat("digits"), replace(AGENT, sequence=101))
+    bench.write(runfiles.beat("digits"), AGENT._replace(sequence=101))
     part = bench.beat()
     assert isinstance(part, Seen)
     assert part.age_s == 50.0, "the last tick was 50 s ago"
@@ -341,9 +341,9 @@ def test_the_first_stored_beat_after_a_rest_is_no_older_than_the_push_before_it(
     bench.write(runfiles.beat("digits"), AGENT)
     bench.observe()
     assert all(bench.observe().at_rest for _ in range(15))
-    bench.pushed["digits"] = (replace(AGENT, sequence=280), bench.clock.monotonic())
+    bench.pushed["digits"] = (AGENT._replace(sequence=280), bench.clock.monotonic())
     bench.objects.ahead_s = 3600.0
-    bench.write(runfiles.beat("digits"), replace(AGENT, sequence=281))
+    bench.write(runfiles.beat("digits"), AGENT._replace(sequence=281))
     bench.observer.resting.doubt()
     part = bench.beat()
     assert isinstance(part, Seen)
@@ -370,7 +370,7 @@ def test_after_a_listing_that_broke_off_the_next_one_has_every_beat() -> None:
 
     def write(sequence: int) -> None:
         for name in names:
-            bench.write(runfiles.beat(name), replace(AGENT, run_id=name, sequence=sequence))
+            bench.write(runfiles.beat(name), AGENT._replace(run_id=name, sequence=sequence))
 
     for sequence in (100, 101, 102):
         write(sequence)

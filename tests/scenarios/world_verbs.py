@@ -130,9 +130,9 @@ def forge(stage: Stage, line: Line) -> None:
     """forge NAME nonce|older|absurd: a beat in the store that is not from the holder"""
     run_id, kind = line.word(0, "a run id"), line.word(1, "a kind of forgery")
     sim = stage.agent(run_id)
-    beat = replace(sim.sender.beat(), sequence=10**6, step=sim.plan.steps - 1)
+    beat = sim.sender.beat()._replace(sequence=10**6, step=sim.plan.steps - 1)
     if kind == "nonce":
-        text = heartbeat.encode(replace(beat, nonce="guessed")).decode()
+        text = heartbeat.encode(beat._replace(nonce="guessed")).decode()
     elif kind == "older":
         text = heartbeat.encode(_of_attempt(stage, run_id, beat)).decode()
     elif kind == "absurd":
@@ -160,7 +160,7 @@ def boot(stage: Stage, line: Line) -> None:
 def _of_attempt(stage: Stage, run_id: str, beat: Beat) -> Beat:
     first = stage.agent(run_id, 1)
     nonce = str(first.job["nonce"])
-    return replace(beat, attempt=1, launch_id=first.launch_id, machine_id=first.machine_id, nonce=nonce)
+    return beat._replace(attempt=1, launch_id=first.launch_id, machine_id=first.machine_id, nonce=nonce)
 
 
 # --- clocks and the supervisor ----------------------------------------------------------------------------------------

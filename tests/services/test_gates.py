@@ -84,7 +84,7 @@ def test_a_training_run_is_judged_by_its_last_beat(bed: Bed) -> None:
 
 
 def test_inodes_that_run_out_are_a_fail_with_code_and_fix(bed: Bed) -> None:
-    training(bed, telemetry=encode(replace(FIGURES, checkpoints_disk=replace(DISK, free_inodes=40))))
+    training(bed, telemetry=encode(FIGURES._replace(checkpoints_disk=DISK._replace(free_inodes=40))))
     gates = shown(bed)
     assert states(gates)["G0"] == "stopped"
     [inodes] = [item for item in gates["gates"][0]["verdicts"] if item["state"] == "fail"]
@@ -233,12 +233,12 @@ def test_only_a_silent_agent_fails_the_launch_not_a_machine_that_was_taken(bed: 
 
 def test_busy_cards_are_seen_by_the_framework_and_idle_ones_say_nothing(bed: Bed) -> None:
     bed.provider.gpus = lambda shape: "2 × L4"  # type: ignore[method-assign]
-    busy = replace(FIGURES, gpus=Gpus(util_pct=(93.0, 90.0), memory_total_mib=(23_000, 23_000)))
+    busy = FIGURES._replace(gpus=Gpus(util_pct=(93.0, 90.0), memory_total_mib=(23_000, 23_000)))
     training(bed, telemetry=encode(busy))
     gates = shown(bed)
     assert verdict(gates, "cuda_seen") == ("pass", "the framework sees 2 of 2 GPUs")
     assert verdict(gates, "gpus") == ("pass", "2 of 2 expected GPUs are there and free")
-    idle = replace(busy, gpus=Gpus(util_pct=(0.0, 0.0), memory_total_mib=(23_000, 23_000), lost=(None, 1)))
+    idle = busy._replace(gpus=Gpus(util_pct=(0.0, 0.0), memory_total_mib=(23_000, 23_000), lost=(None, 1)))
     pulse = bed.run("digits-7").pulse
     assert pulse is not None
     bed.change("digits-7", pulse=replace(pulse, telemetry=encode(idle)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -260,7 +260,7 @@ def test_a_failed_write_is_repeated(leader: Replica, any_bed: Bed) -> None:
 def test_a_beat_of_the_wrong_kind_of_age_is_fresh(leader: Replica, follower: Replica) -> None:
     """The database's clock was set back between the two: an age is never negative."""
     run = leader.bed.run("digits-7")
-    kept = replace(beat("digits-7", 3), nonce="")
+    kept = beat("digits-7", 3)._replace(nonce="")
     leader.bed.store.put_beats([PushedBeat(kept, -500.0)])
     assert leader.look()[run.run_id] == (3, 0.0)
 

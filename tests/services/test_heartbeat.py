@@ -209,5 +209,5 @@ def test_a_beat_is_never_of_a_machine_clock(training: Bed) -> None:
     """Absurd content is refused as a whole; the beat before stays."""
     push(training, 1, step=5)
     with pytest.raises(BeatRejected):
-        training.inbox.receive("digits-7", encode(replace(beat("digits-7", 2), step=10**18)))
+        training.inbox.receive("digits-7", encode(beat("digits-7", 2)._replace(step=10**18)))
     assert training.inbox.take()["digits-7"][0].step == 5

@@ -16,7 +16,6 @@ import os
 import stat
 import struct
 import time
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from supervisor.agent.checkpoints import layouts
@@ -51,16 +50,15 @@ class Candidate(NamedTuple):
         return tuple(row[0] for row in self.signature)
 
 
-@dataclass
 class _Entry:
-    signature: Signature
-    since: float
-    began: float
-    renamed: bool = False
-    at_rest: bool = False
-    done: bool = False
-    sealed: bool = False  # its framework has written its last file
+    renamed = at_rest = False
     unfinished: Optional[str] = None  # why it must not be taken; "" = nothing is wrong; None = not looked at yet
+
+    def __init__(
+        self, signature: Signature, since: float, began: float, *, done: bool = False, sealed: bool = False
+    ) -> None:
+        """`sealed`: its framework has written its last file."""
+        self.signature, self.since, self.began, self.done, self.sealed = signature, since, began, done, sealed
 
 
 class CheckpointFolder:

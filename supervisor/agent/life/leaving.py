@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import time
-from dataclasses import replace
 from signal import SIGTERM
 from typing import Optional, Set, Tuple
 
@@ -115,20 +114,20 @@ class Leaving:
             began=parts.log_watch.conclude(code, hurry=parts.end_reasons.ending is not None),
         )
         if end.last_line.startswith(heartbeat.NO_MODULE):
-            end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
+            end = end._replace(last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
             disk_full = fit_text(vitals.full_disks(parts.folder.roles()))
-            end = replace(end, oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
+            end = end._replace(oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
             (pattern, line), hits = parts.log_watch.began, parts.log_watch.hits()
             parts.beat_state.sign(hits=hits, error=fit_text(line), began=pattern, **parts.surroundings.signs())
         progress = parts.progress
         reached = (progress.step, progress.total, progress.from_zero)
         finished = ends.finished(end, sent, *reached)
         if ends.failed_after_work(end, sent, *reached) and has_results(job.results, parts.results_folder):
-            end, finished = replace(end, after_work=True), True
+            end, finished = end._replace(after_work=True), True
         if end.code == 0 and not finished:
             # It left on request after our TERM. "exit 0" would mean that the work is done.
-            end = replace(end, code=None, signal=int(SIGTERM), sent_by_us=True)
+            end = end._replace(code=None, signal=int(SIGTERM), sent_by_us=True)
         return end, finished
 
     def _repair(self, end: Exit) -> None:
@@ -336,7 +335,7 @@ class Leaving:
             "step": beat.step,
             "checkpoint_step": beat.checkpoint_step,
             "left": left,
-            "exit": None if end is None else vars(end),
+            "exit": None if end is None else end._asdict(),
         }
         key = runfiles.exit_record(beat.run_id, beat.attempt)
         self._parts.store.put(key, json.dumps(record, indent=1, sort_keys=True).encode())

@@ -25,7 +25,6 @@ import signal
 import stat
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from supervisor.agent.life.parts import Parts
@@ -206,7 +205,7 @@ class Setup:
         (pattern, line), hits = parts.log_watch.began, parts.log_watch.hits()
         parts.beat_state.sign(hits=hits, error=fit_text(line), began=pattern, **parts.surroundings.signs())
         disk_full = fit_text(vitals.full_disks(parts.folder.roles()))
-        return replace(end, in_setup=True, oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
+        return end._replace(in_setup=True, oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
 
     def _end(self, code: int, text: str, ran_s: float = 0.0) -> Exit:
         self._parts.folder.add_to_output(text)

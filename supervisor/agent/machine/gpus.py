@@ -245,7 +245,7 @@ def _promise(number: int) -> str:
 
 def _columns(rows: Sequence[Mapping[str, Optional[float]]]) -> Optional[Gpus]:
     columns = {}
-    for name in vars(Gpus()):
+    for name in Gpus._fields:
         column = tuple(row.get(name) for row in rows)
         if any(figure is not None for figure in column):
             columns[name] = column

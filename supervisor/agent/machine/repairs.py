@@ -18,7 +18,6 @@ import stat
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import unquote, urlsplit
 
@@ -40,8 +39,7 @@ class _Over(Exception):
     """The time is over."""
 
 
-@dataclass
-class Repaired:
+class Repaired(NamedTuple):
     """`files`: removed, of which the disk has each back. `freed_bytes`: what they used. `kept`: entries that a glob
     names and that are never removed. `complete` False: the time was too short."""
 
@@ -49,6 +47,16 @@ class Repaired:
     freed_bytes: int = 0
     kept: int = 0
     complete: bool = False
+
+
+class _Tally:
+    """The same while a repair runs."""
+
+    files = freed_bytes = kept = 0
+    complete = False
+
+    def so_far(self) -> Repaired:
+        return Repaired(self.files, self.freed_bytes, self.kept, self.complete)
 
 
 class Guard(NamedTuple):
@@ -68,7 +76,7 @@ class Repair:
         self._job, self._folder, self._base = job, folder, base
         self._names = frozenset(checkpoints)
         self._until = 0.0
-        self.result = Repaired()
+        self._tally = _Tally()
 
     def run(self, seconds: float, hurried: Callable[[], bool] = lambda: False) -> Repaired:
         """Returns soon after `seconds`; as soon as `hurried`, HURRIED_S are left at most. Never raises."""
@@ -80,11 +88,11 @@ class Repair:
                 self._until = min(self._until, time.monotonic() + HURRIED_S)
             worker.join(CHECK_S)
         self._until = 0.0  # a thread that is left behind removes nothing more
-        return replace(self.result)
+        return self._tally.so_far()
 
     def part(self) -> Dict[str, Any]:
         """For the evidence."""
-        return {**asdict(self.result), "scratch": list(self._job.scratch)}
+        return {**self._tally.so_far()._asdict(), "scratch": list(self._job.scratch)}
 
     def _run_quietly(self) -> None:
         with suppress(_Over, OSError):
@@ -92,8 +100,8 @@ class Repair:
             guard = guard_of(self._job, self._folder, self._names)
             for glob in self._job.scratch:
                 self._check()
-                _Glob(glob, self._base, guard, self.result, self._check).remove()
-            self.result.complete = True
+                _Glob(glob, self._base, guard, self._tally, self._check).remove()
+            self._tally.complete = True
 
     def _check(self) -> None:
         if time.monotonic() >= self._until:
@@ -114,12 +122,12 @@ class Repair:
                 status = os.fstat(part)
                 if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.lstat(path)):
                     os.unlink(path)
-                    _count(self.result, status)
+                    _count(self._tally, status)
 
 
 class _Glob:
-    def __init__(self, glob: str, base: str, guard: Guard, result: Repaired, check: Callable[[], None]) -> None:
-        self._guard, self._result, self._check = guard, result, check
+    def __init__(self, glob: str, base: str, guard: Guard, tally: _Tally, check: Callable[[], None]) -> None:
+        self._guard, self._tally, self._check = guard, tally, check
         self._top = "/" if scratch.is_absolute(glob) else base
         self._parts, self._problem = scratch.parts_of(glob), scratch.problem_of(glob)
         self._folders = scratch.names_folders(glob)
@@ -151,7 +159,7 @@ class _Glob:
         """The open folder of this name. OSError where it is a link, is kept, or is on another mount."""
         with _open_at(name, folder, _FOLDER_FLAGS) as below:
             if self._guard.keeps(name, os.fstat(below)) or _is_machine(below):
-                self._result.kept += 1
+                self._tally.kept += 1
                 raise PermissionError(name)
             if self._mount is not None and _mount(below) != self._mount:
                 raise PermissionError(name)
@@ -177,10 +185,10 @@ class _Glob:
         if stat.S_ISDIR(status.st_mode) or (only_plain and not stat.S_ISREG(status.st_mode)):
             return
         if self._guard.keeps(name, status):
-            self._result.kept += 1
+            self._tally.kept += 1
             return
         os.unlink(name, dir_fd=folder)
-        _count(self._result, status)
+        _count(self._tally, status)
 
 
 def guard_of(job: Job, folder: MachineFolder, names: Iterable[str]) -> Guard:
@@ -271,8 +279,8 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def _count(result: Repaired, status: os.stat_result) -> None:
+def _count(tally: _Tally, status: os.stat_result) -> None:
     """A file with a further name frees nothing."""
     if status.st_nlink == 1:
-        result.files += 1
-        result.freed_bytes += status.st_blocks * 512
+        tally.files += 1
+        tally.freed_bytes += status.st_blocks * 512

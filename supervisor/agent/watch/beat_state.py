@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from supervisor.agent.machine.job import Job
@@ -90,7 +89,7 @@ class BeatState:
             changes["phase"] = self.held_phase
         with self._lock:
             before = self._beat
-            self._beat = beat = replace(before, **changes)
+            self._beat = beat = before._replace(**changes)
             if "step" in changes and beat.step is not None and beat.phase == TRAINING:
                 self._recent.note(RecentPoint(self.up_s(), beat.step, beat.steps_per_s, beat.metrics))
         if any(getattr(before, name) != getattr(beat, name) for name in URGENT):
@@ -104,20 +103,20 @@ class BeatState:
             self._notes.pop(about, None)
             if text:
                 self._notes[about] = text
-            self._beat = replace(self._beat, message=fit_text("; ".join(reversed(list(self._notes.values())))))
+            self._beat = self._beat._replace(message=fit_text("; ".join(reversed(list(self._notes.values())))))
 
     def sign(self, **changes: Any) -> None:
         """New signs of an end (contract/signs.py), which other parts of the agent add to."""
         with self._lock:
-            self._beat = replace(self._beat, signs=self._signed(changes))
+            self._beat = self._beat._replace(signs=self._signed(changes))
         for call in self._on_urgent:
             call()
 
     def _signed(self, changes: Mapping[str, Any]) -> str:
         """The text of the signs with these changes; the same one, with its old time, while nothing is new."""
-        new = replace(self._signs, **changes)
+        new = self._signs._replace(**changes)
         if new != self._signs:
-            self._signs = replace(new, up_s=self.up_s())
+            self._signs = new._replace(up_s=self.up_s())
             return signs.encode(self._signs)
         return self._beat.signs
 
@@ -128,8 +127,8 @@ class BeatState:
             up_s = self.up_s()
             vitals, recent, signed = self._vitals(), self._recent.text(up_s), self._signed(self._more_signs())
             guess = self._guess() if self._beat.step is None else None
-            self._beat = replace(
-                self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent, signs=signed, guess=guess
+            self._beat = self._beat._replace(
+                sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent, signs=signed, guess=guess
             )
             beat = self._beat
         self.show(beat)

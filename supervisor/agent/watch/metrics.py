@@ -24,7 +24,6 @@ import math
 import re
 import time
 from collections import deque
-from dataclasses import dataclass, replace
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from supervisor.agent.machine.masking import NOTHING, Masker
@@ -44,8 +43,7 @@ Watched = Mapping[str, Mapping[str, str]]
 STOP = "stop"
 
 
-@dataclass(frozen=True)
-class _Hold:
+class _Hold(NamedTuple):
     """Checkpoints from `odd.step` on are held back. `until`: those of this step and later ones are free again; None =
     none is. `seen_at`, `finite_at`: wall times of the first value that was not finite, and of the first one after it
     that was. `row`: so many reports in a row were not finite, since `row_up_s`. `without`: so many reports since its
@@ -137,7 +135,7 @@ class MetricWatch:
         if odd is None:
             self._odd[name, NAN] = new
         elif odd.back_step is not None:
-            self._odd[name, NAN] = replace(odd, back_step=None)
+            self._odd[name, NAN] = odd._replace(back_step=None)
         if name in self._stops:
             self._hold(new)
 
@@ -146,20 +144,20 @@ class MetricWatch:
         if hold is None or not (hold.lasts or (hold.until is None and hold.odd.step <= new.step)):
             hold = _Hold(new, self._wall(), 0, up_s, up_s)
         elif hold.finite_at is not None:  # the training went back, and it is not finite again
-            hold = replace(hold, seen_at=self._wall(), finite_at=None)
+            hold = hold._replace(seen_at=self._wall(), finite_at=None)
         row, row_up_s = (hold.row + 1, hold.row_up_s) if hold.row else (1, up_s)
         lasts = hold.lasts or (row >= LASTING and up_s - row_up_s >= LASTING_S)
         self._holds = {
             **self._holds,
-            new.name: replace(hold, row=row, row_up_s=row_up_s, last_up_s=up_s, without=0, lasts=lasts),
+            new.name: hold._replace(row=row, row_up_s=row_up_s, last_up_s=up_s, without=0, lasts=lasts),
         }
         if lasts and (new.name, NAN_STAYS) not in self._odd:
             kind = NAN_STAYS if hold.odd.kind == NAN else INF_STAYS
-            self._odd[new.name, NAN_STAYS] = replace(hold.odd, kind=kind)
+            self._odd[new.name, NAN_STAYS] = hold.odd._replace(kind=kind)
 
     def _miss(self, name: str, step: int) -> None:
         """A report without this metric. One that is never reported again must not hold checkpoints for ever."""
-        hold = replace(self._holds[name], without=self._holds[name].without + 1)
+        hold = self._holds[name]._replace(without=self._holds[name].without + 1)
         self._holds = {**self._holds, name: hold}
         if hold.without >= GONE and self._up_s() - hold.last_up_s >= GONE_S:
             self._release(name, step)
@@ -169,12 +167,12 @@ class MetricWatch:
         if hold is not None and not hold.lasts and hold.until is None:
             until = step if step >= hold.odd.step else None  # else the training went back, and may repeat that step
             finite_at = self._wall() if hold.finite_at is None else hold.finite_at
-            self._holds = {**self._holds, name: replace(hold, row=0, until=until, finite_at=finite_at)}
+            self._holds = {**self._holds, name: hold._replace(row=0, until=until, finite_at=finite_at)}
 
     def _is_finite(self, name: str, step: int, value: float) -> None:
         odd = self._odd.get((name, NAN))
         if odd is not None and odd.back_step is None:
-            self._odd[name, NAN] = replace(odd, back_step=step)
+            self._odd[name, NAN] = odd._replace(back_step=step)
         self._finite[name] = (step, value)
         self._release(name, step)
         if name not in self._same_names:
@@ -207,7 +205,7 @@ class MetricWatch:
         odds = sorted(
             self._odd.values(), key=lambda odd: (_LAST.get(odd.kind, 1), odd.name not in self._watched, odd.up_s)
         )
-        masked = [replace(odd, name=self._masker.text(odd.name)) for odd in odds]
+        masked = [odd._replace(name=self._masker.text(odd.name)) for odd in odds]
         nonfinite = dict.fromkeys(odd.name for odd in masked if odd.kind in (NAN, INF))
         return {"metrics": tuple(masked), "nonfinite": tuple(nonfinite)}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
@@ -33,27 +32,20 @@ _WORDS = (*TRIGGERS, HEADER, *CHAINED)
 _LINE = re.compile(rb"([^\r\n]*)(?:\r\n|\r|\n)")
 
 
-@dataclass
 class Place:
     """One hit. `number`: lines of the log before it, without the frames of tracebacks."""
 
-    line: str
-    offset: int
-    up_s: float
-    number: int
-    before: Tuple[str, ...] = ()
-    after: List[str] = field(default_factory=list)
-    missing: int = AROUND  # lines after it that have not come yet
+    def __init__(self, line: str, offset: int, up_s: float, number: int, before: Tuple[str, ...] = ()) -> None:
+        self.line, self.offset, self.up_s, self.number, self.before = line, offset, up_s, number, before
+        self.after: List[str] = []
+        self.missing = AROUND  # lines after it that have not come yet
 
 
-@dataclass
 class Seen:
     """The hits of one pattern."""
 
-    pattern: Pattern
-    count: int
-    first: Place
-    last: Place
+    def __init__(self, pattern: Pattern, count: int, first: Place, last: Place) -> None:
+        self.pattern, self.count, self.first, self.last = pattern, count, first, last
 
 
 class Matcher:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 HEADER = b"Traceback (most recent call last)"
@@ -50,23 +49,21 @@ class Traceback(NamedTuple):
         return self.errors[-1]
 
 
-@dataclass
 class _Open:
-    prefix: bytes
-    process: str
-    kind: str
-    begin: int
-    errors: List[str]
-    in_box: bool
-    foreign: int = 0
-    boxed: bool = False  # its box has ended
+    foreign = 0
+    boxed = False  # its box has ended
+
+    def __init__(self, prefix: bytes, process: str, kind: str, *, begin: int, errors: List[str], in_box: bool) -> None:
+        self.prefix, self.process, self.kind = prefix, process, kind
+        self.begin, self.errors, self.in_box = begin, errors, in_box
 
 
-@dataclass
 class _Closed:
-    traceback: Traceback
-    more: List[str] = field(default_factory=list)
-    left: int = MORE
+    left = MORE
+
+    def __init__(self, traceback: Traceback) -> None:
+        self.traceback = traceback
+        self.more: List[str] = []
 
 
 class Tracebacks:
@@ -125,7 +122,9 @@ class Tracebacks:
         begin, errors = self._chains.pop(process, (offset, []))
         if len(self._open) < KEPT or process in self._open:
             kept = prefix if box is None else prefix[: box.start()]
-            self._open[process] = _Open(kept, process, _kind(before()), begin, errors, box is not None)
+            self._open[process] = _Open(
+                kept, process, _kind(before()), begin=begin, errors=errors, in_box=box is not None
+            )
         for closed in self._closed:
             closed.left = 0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from supervisor.contract import beat_telemetry, heartbeat
@@ -86,7 +85,7 @@ def collect(facts: Mapping[str, Any], into: Collected) -> Exit | None:
             _add_loose(into, item, value)
     kills = _loose_kills(flat)
     if kills is not None and end is not None:
-        end = replace(end, oom_kills=kills)
+        end = end._replace(oom_kills=kills)
     into.add("oom.kills", kills, Source.AGENT, where="memory.events")
     return end
 

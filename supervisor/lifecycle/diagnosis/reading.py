@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 from supervisor.contract import beat_telemetry, heartbeat
@@ -145,7 +144,7 @@ def of_document(document: Json, differs: Sequence[Json] = (), is_repeated: bool 
         add_telemetry(into, beat_telemetry.parse(telemetry), where, known_xids)
     for role, disk in part(agent, "disks").items():
         if isinstance(disk, dict):
-            add_disk(into, Disk(**{field.name: number_in(disk, field.name) for field in fields(Disk)}), role)
+            add_disk(into, Disk(**{name: number_in(disk, name) for name in Disk._fields}), role)
     boot = part(agent, "boot")
     into.add("boot.id_start", boot.get("at_start"), Source.AGENT)
     into.add("boot.id_now", boot.get("now"), Source.AGENT)
@@ -171,7 +170,7 @@ def with_log(into: Collected, end: Exit | None, log: bytes, signs: Signs = _NO_S
         return with_words(into, end, signs)
     matcher = scan(log)
     began, error = beginning(matcher, 0, end.code if end is not None else None)
-    return with_words(into, end, replace(signs, hits=tuple(matcher.hits()), began=began, error=error))
+    return with_words(into, end, signs._replace(hits=tuple(matcher.hits()), began=began, error=error))
 
 
 def _document_signs(agent: Json, is_stalled: bool) -> Signs:
@@ -179,8 +178,7 @@ def _document_signs(agent: Json, is_stalled: bool) -> Signs:
     signs = decode(json.dumps(agent["signs"])) if isinstance(agent.get("signs"), dict) else _NO_SIGNS
     oom, xids = part(agent, "oom"), rows_in(agent, "xids", 3)
     rose_up_s, shared = number_in(oom, "rose_up_s"), oom.get("shared")
-    return replace(
-        signs,
+    return signs._replace(
         hang=signs.hang or (_hang_in(part(agent, "stall")) if is_stalled else None),
         oom_rose_up_s=rose_up_s if signs.oom_rose_up_s is None else signs.oom_rose_up_s,
         oom_shared=shared if isinstance(shared, bool) else signs.oom_shared,
@@ -317,4 +315,4 @@ def _with_last_line(end: Exit | None, log: bytes) -> Exit | None:
     if end is None or end.last_line:
         return end
     lines = [line for line in log[-TAIL_BYTES:].decode("utf-8", "replace").splitlines() if line.strip()]
-    return replace(end, last_line=lines[-1].strip()[:MAX_TEXT]) if lines else end
+    return end._replace(last_line=lines[-1].strip()[:MAX_TEXT]) if lines else end

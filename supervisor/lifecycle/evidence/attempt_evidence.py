@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,7 +55,7 @@ def compose(run: Run, attempt: Attempt, stored: Found, release: Sequence[str], b
         "gone_at": utc_text(attempt.gone_at) or earlier.get("gone_at"),
         "cause": attempt.cause,
         "detail": attempt.evidence,
-        "exit": None if attempt.exit is None else asdict(attempt.exit),
+        "exit": None if attempt.exit is None else attempt.exit._asdict(),
         "step_last": attempt.step_last,
         "step_kept": attempt.step_kept,
         "readings": {"end": list(attempt.readings), "release": list(dict.fromkeys([*releases, *release]))},

@@ -9,7 +9,7 @@ written for a few seconds, the replica refuses them (`useful`), so that agents u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
@@ -118,7 +118,7 @@ class Handover:
     def _write(self, batch: list[Received]) -> None:
         now = self.clock.monotonic()
         statuses = self.store.put_beats(
-            [PushedBeat(replace(beat, nonce=""), max(0.0, now - received)) for _, beat, received in batch]
+            [PushedBeat(beat._replace(nonce=""), max(0.0, now - received)) for _, beat, received in batch]
         )
         for run_id, beat, _ in batch:
             status = statuses.get(run_id)

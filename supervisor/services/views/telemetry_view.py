@@ -1,12 +1,11 @@
 """The figures of a run's machine, as the API shows them: one object for each GPU, null for a figure that is not known.
 
-The figures are those of the newest beat that carried any. They come as columns and dataclasses of the agent's contract
+The figures are those of the newest beat that carried any. They come as columns and tuples of the agent's contract
 (contract/beat_telemetry), which has the same names; tests compare the result with the declarations here.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import zip_longest
 from typing import Annotated, Any, cast
 
@@ -19,7 +18,7 @@ from supervisor.domain.run import Run
 from supervisor.wording.forecast import live_pulse
 
 Figure = float | None
-_GPU_NAMES = tuple(field.name for field in fields(Gpus))
+_GPU_NAMES = Gpus._fields
 
 
 class Gpu(TypedDict):
@@ -123,7 +122,7 @@ def _gpus(gpus: Gpus) -> list[Gpu]:
 
 def _part(part: Cgroup | Disk | Tree | None) -> Any:
     """A CgroupShown, DiskShown or TreeShown; None for None."""
-    return None if part is None else {name: _whole(figure) for name, figure in vars(part).items()}
+    return None if part is None else {name: _whole(figure) for name, figure in part._asdict().items()}
 
 
 def _whole(figure: Figure) -> Figure:

@@ -1,4 +1,4 @@
-"""Domain values as JSON text and back, by the type hints of their dataclasses.
+"""Domain values as JSON text and back, by the type hints of their dataclasses and named tuples.
 
 Fields with their default value are left out, so most of a run costs no bytes; names that this version does not know are
 ignored. Each class is inspected once, because each start reads ten thousand runs. A value that the two databases store
@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field
+from dataclasses import MISSING
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from operator import attrgetter
@@ -73,7 +73,7 @@ def _is_plain(value: object) -> bool:
 
 
 def to_plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Plain:
-    """The fields of a dataclass that differ from their defaults, as JSON values."""
+    """The fields that differ from their defaults, as JSON values."""
     plan = _plan(type(value))
     out: Plain = {}
     for name, default, convert, field_value in zip(
@@ -86,7 +86,7 @@ def to_plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Plain:
 
 
 def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
-    """The dataclass value. `more`: fields that are stored elsewhere. Changes `plain`: do not use it again."""
+    """The value of this class. `more`: fields that are stored elsewhere. Changes `plain`: do not use it again."""
     plan = _plan(cls)
     if not plan.field_names.issuperset(plain):
         plain = {name: value for name, value in plain.items() if name in plan.field_names}
@@ -137,7 +137,7 @@ def _make_plan(cls: Any) -> _Plan:
             groups.setdefault(group, (cell.owner, {}))[1][cell.name] = inner
     return _Plan(
         names,
-        tuple(_default(cell.field) for cell in cells),
+        tuple(cell.default for cell in cells),
         tuple(encode for encode, _ in converters),
         attrgetter(*paths) if len(paths) > 1 else lambda value: (getattr(value, paths[0]),),
         {name: decode for name, (_, decode) in zip(names, converters, strict=True) if decode is not None},
@@ -155,7 +155,7 @@ class _Cell(NamedTuple):
     name: str
     path: str
     hint: Any
-    field: Field[Any]
+    default: Any
     owner: Any
 
 
@@ -163,24 +163,28 @@ def _cells(cls: Any) -> list[_Cell]:
     """The fields of a class, with the fields of its groups in `_FLAT`."""
     hints = get_type_hints(cls)
     cells = []
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
+    for name, default in _defaults(cls).items():
+        hint = hints[name]
         stored_names = _FLAT.get(hint)
         if stored_names is not None:
             within = get_type_hints(hint)
             cells += [
-                _Cell(
-                    stored_names.get(part.name, part.name), f"{field.name}.{part.name}", within[part.name], part, hint
-                )
-                for part in dataclasses.fields(hint)
+                _Cell(stored_names.get(part, part), f"{name}.{part}", within[part], default_of_part, hint)
+                for part, default_of_part in _defaults(hint).items()
             ]
         else:
-            cells.append(_Cell(field.name, field.name, hint, field, cls))
+            cells.append(_Cell(name, name, hint, default, cls))
     return cells
 
 
-def _default(field: Field[Any]) -> Any:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
+def _defaults(cls: Any) -> Plain:
+    """Field -> default, MISSING = it has none."""
+    if not dataclasses.is_dataclass(cls):
+        return {name: cls._field_defaults.get(name, MISSING) for name in cls._fields}
+    return {
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in dataclasses.fields(cls)
+    }
 
 
 def _converters(hint: Any) -> tuple[Convert, Convert]:
@@ -189,7 +193,7 @@ def _converters(hint: Any) -> tuple[Convert, Convert]:
     if origin in (Union, UnionType):
         (inner,) = [arg for arg in args if arg is not NoneType]
         return _converters(inner)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")):
         return to_plain, partial(from_plain, hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return None, hint  # it is its own JSON text

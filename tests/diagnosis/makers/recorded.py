@@ -180,7 +180,7 @@ def load(seconds: float) -> Mechanism:
 
 def _figures(life: Life) -> Iterator[str]:
     """A line each ten seconds: seconds, then of each card the figures of its clock."""
-    names = [name for name in vars(Gpus()) if name not in ("ecc_uncorrected", "lost")]
+    names = [name for name in Gpus._fields if name not in ("ecc_uncorrected", "lost")]
     yield "up_s " + " ".join(names)
     next_s = 0.0
     for beat in life.server.beats:

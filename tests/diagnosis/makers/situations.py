@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,7 @@ def disk(free: float, total: float = 1e11, free_inodes: float = 6e6, total_inode
 
 
 def with_disk(telemetry: Telemetry, made: Disk) -> Telemetry:
-    return replace(telemetry, checkpoints_disk=made)
+    return telemetry._replace(checkpoints_disk=made)
 
 
 def record(cause: Cause, detail: str, before_end_s: float = 1.0) -> MachineRecord:

@@ -236,7 +236,7 @@ def not_the_cards(drawn: Variation) -> Story:
         )
     )
     group = memory(drawn, 0.985).cgroup
-    return Story(not_(KNOWN_ERROR, "U10"), code=1, telemetry=replace(cards(23.4), cgroup=group))
+    return Story(not_(KNOWN_ERROR, "U10"), code=1, telemetry=cards(23.4)._replace(cgroup=group))
 
 
 MECHANISMS = (
