@@ -217,9 +217,14 @@ def test_a_training_gives_the_same_result_with_and_without_a_preemption(rig: Rig
     assert rig.text(rig.baton.done.prefix + "sum.txt") == SUM_20
 
 
-LEAVES_A_WRITER = """
+LEAVES_A_WRITER = '''
 import os, subprocess, sys, time
-writer = "import sys\\nout = open(sys.argv[1], 'ab', 0)\\nwhile True: out.write(b'{\\"step\\": 7}\\\\n')"
+# Faster than the agent reads; each line by itself would take a whole core.
+writer = """import sys, time
+out = open(sys.argv[1], 'ab', 0)
+while True:
+    out.write(b'{"step": 7}\\\\n' * 20000)
+    time.sleep(0.02)"""
 progress = os.environ["SPOT_PROGRESS_FILE"]
 env = {} if %r == "flees" else None  # without the machine's marker the agent cannot find it
 left = subprocess.Popen([sys.executable, "-c", writer, progress], env=env, start_new_session=True)
@@ -227,7 +232,7 @@ while not os.path.exists(progress):
     time.sleep(0.01)
 with open(os.path.join(os.environ["SPOT_RESULTS_DIR"], "writer"), "w") as target:
     target.write(str(left.pid))
-"""
+'''
 
 
 @pytest.mark.parametrize("how", ["is found", "flees"])

@@ -28,16 +28,18 @@ def writes(source: str) -> Iterator[int]:
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
-        called, text = ast.unparse(node.func), ast.unparse(node)
+        called = ast.unparse(node.func)
         if called == "os.open":
+            text = ast.unparse(node)
             if "O_CREAT" in text and not any(word in text for word in ("O_EXCL", "O_NOFOLLOW")):
                 yield node.lineno
         elif called == "open" or called.endswith((".open", ".write_text", ".write_bytes")):
             modes = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
             for_writing = any(word and set(word) <= set("wabx+t") and set(word) & set("wax") for word in modes)
-            safe = "opener=" in text or "os.open(" in text
-            if (for_writing or "write_" in called) and not safe:
-                yield node.lineno
+            if for_writing or "write_" in called:
+                text = ast.unparse(node)
+                if "opener=" not in text and "os.open(" not in text:
+                    yield node.lineno
 
 
 def test_the_search_finds_such_calls() -> None:

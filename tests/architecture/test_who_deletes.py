@@ -46,7 +46,7 @@ OTHERS = ("sa.delete", "sqlalchemy.delete", "router.delete")
 def callers(text: str) -> list[str]:
     """`receiver.delete` of each call in this source."""
     receivers = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if "delete" in text else ():
         function = node.func if isinstance(node, ast.Call) else None
         if isinstance(function, ast.Attribute) and function.attr == "delete":
             receivers.append(ast.unparse(function))

@@ -45,32 +45,32 @@ class Element:
         return True
 
 
-class _Reader(HTMLParser):
+class Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.root = Element("")
-        self._open = [self.root]
+        self.open = [self.root]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         element = Element(tag, {name: value or "" for name, value in attrs})
-        self._open[-1].children.append(element)
+        self.open[-1].children.append(element)
         if tag not in VOID:
-            self._open.append(element)
+            self.open.append(element)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._open[-1].children.append(Element(tag, {name: value or "" for name, value in attrs}))
+        self.open[-1].children.append(Element(tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
-        assert tag in [element.tag for element in self._open], f"</{tag}> closes nothing"
-        while self._open.pop().tag != tag:
+        assert tag in [element.tag for element in self.open], f"</{tag}> closes nothing"
+        while self.open.pop().tag != tag:
             pass
 
     def handle_data(self, data: str) -> None:
-        self._open[-1].children.append(data)
+        self.open[-1].children.append(data)
 
 
 def read(text: str) -> Element:
-    reader = _Reader()
+    reader = Reader()
     reader.feed(text)
     reader.close()
     return reader.root

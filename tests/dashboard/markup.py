@@ -4,50 +4,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from html.parser import HTMLParser
 
-from tests.dashboard.document import VOID, Element, read
+from tests.dashboard.document import VOID, Element, Reader
 
 MOST_BYTES = 400_000
 UNNAMED = frozenset({"hidden", "submit", "button"})
 
 
-class _Nesting(HTMLParser):
+class _Nesting(Reader):
     """Every element is closed by its own end, in the order in which they were opened."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.open: list[str] = []
         self.faults: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attrs]
-        self.faults += [f"<{tag}> has {name} twice" for name, count in Counter(names).items() if count > 1]
-        if tag not in VOID:
-            self.open.append(tag)
+        super().handle_starttag(tag, attrs)
+        names = Counter(name for name, _ in attrs)
+        self.faults += [f"<{tag}> has {name} twice" for name, count in names.items() if count > 1]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in VOID and "svg" not in (*self.open, tag):
+        super().handle_startendtag(tag, attrs)
+        if tag not in VOID and "svg" not in (*self.tags, tag):
             self.faults.append(f"<{tag}/> is not closed by that")
 
     def handle_endtag(self, tag: str) -> None:
-        line = self.getpos()[0]
-        if not self.open or self.open[-1] != tag:
-            self.faults.append(f"line {line}: </{tag}> while {self.open[-1:]} is open")
-        if tag in self.open:
-            while self.open.pop() != tag:
-                pass
+        if self.open[-1].tag != tag:
+            self.faults.append(f"line {self.getpos()[0]}: </{tag}> while {self.tags[-1:]} is open")
+        if tag in self.tags:
+            super().handle_endtag(tag)
+
+    @property
+    def tags(self) -> list[str]:
+        """Of what is open."""
+        return [element.tag for element in self.open[1:]]
 
 
 def faults(text: str) -> list[str]:
+    return looked_at(text)[1]
+
+
+def looked_at(text: str) -> tuple[Element, list[str]]:
+    """The page and its faults."""
     nesting = _Nesting()
     nesting.feed(text)
     nesting.close()
-    if nesting.faults or nesting.open:
-        return [*nesting.faults, *(f"<{tag}> stays open" for tag in nesting.open)]
-    root = read(text)
+    root = nesting.root
+    if nesting.faults or nesting.tags:
+        return root, [*nesting.faults, *(f"<{tag}> stays open" for tag in nesting.tags)]
     every = root.all()
-    return [
+    return root, [
         *(["too large"] if len(text.encode()) > MOST_BYTES else []),
         *_structure(root),
         *_scripts(every),

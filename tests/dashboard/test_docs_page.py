@@ -19,10 +19,12 @@ def unmarked(text: str) -> str:
 
 
 def test_every_operation_has_a_line_and_a_page(looking: Looking) -> None:
-    listed = looking.page("/ui/docs").text
-    assert "GET /v1/runs List runs, newest first, with counts by status under the same filter. runs:read" in listed
+    listed = looking.page("/ui/docs")
+    text = listed.text
+    assert "GET /v1/runs List runs, newest first, with counts by status under the same filter. runs:read" in text
     for operation in operations_of(DOCUMENT):
-        assert f"{operation.method} {operation.path}" in listed
+        link = listed.one("a", href=f"/ui/docs/{operation.name}")
+        assert link.text == f"{operation.method} {operation.path}"
         page = looking.page(f"/ui/docs/{operation.name}").text
         assert "\n\n".join(operation.description) == operation.raw["description"]
         for paragraph in operation.description:

@@ -34,8 +34,9 @@ def produced(node: ast.AST) -> set[str]:
 
 
 def sources() -> list[str]:
+    """Those that name a cause."""
     files = sorted(set(ROOT.rglob("*.py")) - {TABLE, OLD_RUNNERS})
-    return [file.read_text(encoding="utf-8") for file in files]
+    return [text for file in files if "Cause." in (text := file.read_text(encoding="utf-8"))]
 
 
 def test_every_cause_of_the_table_is_produced() -> None:

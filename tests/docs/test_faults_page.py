@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def exists(test_id: str) -> bool:
     return path.is_file() and name in functions(path) and (not is_story or (path.parent / f"{case}.txt").is_file())
 
 
+@cache
 def functions(path: Path) -> set[str]:
     """`name` and `Class::name` of each function in the file."""
 

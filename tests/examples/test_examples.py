@@ -100,9 +100,10 @@ def stopped_at_50_moments(name: str, folder: Path, *options: str, term_apart: in
     path = [str(HERE / "stubs"), str(EXAMPLES / name), str(HELPER.parent)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SPOT_")}
     told = subprocess.run(
-        [sys.executable, str(HERE / "moments.py"), str(folder), str(script), *arguments, *options]
-        + ["--from-step", str(from_step), "--term-apart", str(term_apart), "--watch", *path]
-        + (["--preload", "numpy"] if name == "digits" else []),
+        [
+            sys.executable, str(HERE / "moments.py"), str(folder), str(script), *arguments, *options,
+            "--from-step", str(from_step), "--term-apart", str(term_apart), "--watch", *path,
+        ],
         env={**kept, "PYTHONPATH": os.pathsep.join(path)}, check=True, timeout=120, capture_output=True,
     )  # fmt: skip
     return [json.loads(line) for line in told.stdout.splitlines()]
