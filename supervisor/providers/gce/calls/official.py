@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 class OfficialClients:
     def __init__(self, config: GceConfig, credentials: Any) -> None:
-        self._types, instances = _loaded()
+        self._types, instances = load()
         options = {"api_endpoint": config.root} if config.endpoint else None
         self.instances: Any = instances(credentials=credentials, client_options=options)
         keep_connections(getattr(self.instances.transport, "_session"))  # noqa: B009 - its base class has none
@@ -46,7 +46,7 @@ class OfficialClients:
         return with_api_errors(lambda: self._types.Instance.from_json(json.dumps(body)))
 
 
-def _loaded() -> tuple[Any, Any]:
+def load() -> tuple[Any, Any]:
     """(the module with the types, the client class of instances)."""
     try:
         with _without_init():
