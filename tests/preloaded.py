@@ -12,13 +12,14 @@ from pathlib import Path
 
 import supervisor
 from supervisor.machinefolder import agent_archive
+from supervisor.providers.gce.calls import official
 from supervisor.providers.gce.machines import instance
 
 # What libraries import late, when a server starts or a database is opened.
 LATE = (
     "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto",
     "sqlalchemy.dialects.sqlite.pysqlite", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command",
-    "apscheduler.executors.pool", "prometheus_client", "yaml", "google.cloud.storage", "google.cloud.compute_v1",
+    "apscheduler.executors.pool", "prometheus_client", "yaml", "google.cloud.storage",
     "lightkube.config.client_adapter",
 )  # fmt: skip
 
@@ -29,6 +30,7 @@ def _import_all() -> None:
             importlib.import_module(module.name)
     for name in LATE:
         importlib.import_module(name)
+    official.load()
 
 
 _import_all()

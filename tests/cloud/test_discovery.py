@@ -206,3 +206,15 @@ def test_a_check_costs_little() -> None:
     for _ in range(100):
         assert insert(big) == []
     assert time.process_time() - began < 0.1  # 0.3 ms each would be 0.03
+
+
+def test_what_was_good_once_is_judged_anew_when_anything_of_it_changes() -> None:
+    oracle, path = Oracle("compute"), f"{INSTANCES}/vm"
+    good = Response(200, {"name": "vm"})
+    for _ in range(2):
+        assert oracle.check(ask("GET", path, fields="name"), good) == []
+    assert oracle.check(ask("GET", path, fields="name"), Response(200, {"nom": "vm"})) != []
+    assert oracle.check(ask("GET", path, fields="id"), good) != []
+    assert oracle.check(ask("GET", path, fields="name"), Response(404, {"name": "vm"})) != []
+    assert oracle.check(ask("GET", path + "/serialPorts", fields="name"), good) != []
+    assert oracle.check(ask("GET", path, {}, fields="name"), good) == []

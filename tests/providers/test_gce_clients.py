@@ -28,6 +28,7 @@ from tests.cloud.web import Hang, Reset
 from tests.providers.gce_subject import GceSubject
 
 BIG = "google.cloud.compute_v1"
+REQUEST_ID = "3b241101-e2bb-4255-8caf-4136c566a962"
 
 
 def run(code: str, environment: dict[str, str]) -> str:
@@ -39,7 +40,7 @@ def run(code: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_package(tmp_path: Path) -> None:
+def test_a_provider_that_is_made_has_loaded_nothing_and_what_is_read_needs_no_big_package(tmp_path: Path) -> None:
     """As a real supervisor: Application Default Credentials from the metadata server, and nothing of ours injected."""
     compute, metadata = ComputeFake(), MetadataFake("p")
     compute.accept_token = lambda token: metadata.accepts(f"Bearer {token}")
@@ -51,6 +52,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             from pathlib import Path
             from supervisor.domain.machines import MachineRef
             from supervisor.objectstores.filesystem import FilesystemStore
+            from supervisor.providers.gce.calls.errors import ApiError
             from supervisor.providers.gce.config import GceConfig, Shape, offers
             from supervisor.providers.gce.provider import GceProvider
             from supervisor.reconciler.system_clock import SystemClock
@@ -64,14 +66,18 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             print(provider._compute.identity())
             provider.warm()
             print(len(loaded()))
-            print(provider.find(MachineRef("gce", "us-east1-c", "nobody")), 0 < len(loaded()) < 40)
+            print(provider.find(MachineRef("gce", "us-east1-c", "nobody")), len(loaded()))
+            try:
+                provider._compute.delete("us-east1-c", "nobody", {REQUEST_ID!r})
+            except ApiError as error:
+                print(error.missing, 0 < len(loaded()) < 40)
             provider.close()
             from google.cloud import compute_v1
             print(len(loaded()) > 500, compute_v1.DisksClient.__name__)
             """,
             {**metadata.environment(), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])},
         )
-        assert told.splitlines() == ["[]", "3 0", metadata.email, "0", "None True", "True DisksClient"]
+        assert told.splitlines() == ["[]", "3 0", metadata.email, "0", "None 0", "True True", "True DisksClient"]
         assert metadata.tokens_issued == 1
     finally:
         compute.close()
@@ -89,7 +95,7 @@ def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> Non
             class Moved:
                 looks = 0
                 def find_spec(self, name, path=None, target=None):
-                    if name == {BIG!r} + ".services.zone_operations":
+                    if name == {BIG!r} + ".services.instances":
                         Moved.looks += 1
                         if Moved.looks == 1:
                             raise ModuleNotFoundError("it has moved", name=name)
@@ -100,11 +106,12 @@ def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> Non
             from supervisor.providers.gce.calls.retry import Retry
             config = GceConfig("p", ("us-east1-c",), {{}}, endpoint={compute.url!r})
             clients = Compute(config, Retry(), lambda: Credentials(token="a-token"))
-            print(clients.get("us-east1-c", "vm-00000")["name"], clients.get("us-east1-c", "nobody"), Moved.looks)
+            deleted = clients.delete("us-east1-c", "vm-00000", {REQUEST_ID!r})
+            print(deleted["operationType"], deleted["targetLink"].rpartition("/")[2], Moved.looks)
             """,
             {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])},
         )
-        assert told.split() == ["vm-00000", "None", "2"]
+        assert told.split() == ["delete", "vm-00000", "2"]
     finally:
         compute.close()
 
@@ -137,6 +144,15 @@ def test_a_credentials_file_that_holds_something_else_is_no_credentials(
     assert told.value.reason == "identity"
     with pytest.raises(StoreUnavailable, match="no Application Default Credentials"):
         GcsStore("gs://bucket").bucket()
+
+
+def missing(compute: Compute) -> bool:
+    """A call of the official client. ApiError where Google does not say that there is no such machine."""
+    with pytest.raises(ApiError) as told:
+        compute.delete("us-east1-c", "nobody", REQUEST_ID)
+    if not told.value.missing:
+        raise told.value
+    return True
 
 
 @pytest.fixture
@@ -174,9 +190,13 @@ def test_no_clear_answer_is_an_error_of_no_status_and_is_asked_again(subject: Gc
     assert compute.read("aggregated/instances")
     subject.compute.fail_next("GET", "/instances/", how)  # type: ignore[arg-type]
     assert compute.get("us-east1-c", "nobody") is None
-    subject.compute.fail_next("GET", "", how, times=5)  # type: ignore[arg-type]
-    with pytest.raises(ApiError):
-        compute.get("us-east1-c", "nobody")
+    subject.compute.fail_next("DELETE", "/instances/", how)  # type: ignore[arg-type]
+    assert missing(compute)
+    for call in (lambda: compute.get("us-east1-c", "nobody"), lambda: missing(compute)):
+        subject.compute.fail_next(None, "", how, times=5)  # type: ignore[arg-type]
+        with pytest.raises(ApiError) as told:
+            call()
+        assert not told.value.missing
 
 
 def test_a_token_that_has_ended_is_renewed(subject: GceSubject) -> None:
@@ -194,26 +214,26 @@ def test_a_token_that_has_ended_is_renewed(subject: GceSubject) -> None:
     good = {"token-1"}
     subject.compute.accept_token = lambda token: token in good
     assert compute.read("aggregated/instances")
-    assert compute.get("us-east1-c", "nobody") is None
+    assert missing(compute)
     for official in (False, True):
         good.clear()
         good.add(f"token-{credentials.number + 1}")
         if official:
-            assert compute.get("us-east1-c", "nobody") is None
+            assert missing(compute)
         else:
             assert compute.read("aggregated/instances")
     good.clear()  # the account was switched off
     with pytest.raises(ApiError) as told:
-        compute.get("us-east1-c", "nobody")
+        missing(compute)
     assert told.value.status == 401
 
 
 def test_googles_word_and_message_come_through(subject: GceSubject) -> None:
     subject.compute.refuse("/zones/us-east1-c/instances/vm", 403, "forbidden")
     with pytest.raises(ApiError) as official:
-        subject.provider._compute.get("us-east1-c", "vm")
+        subject.provider._compute.delete("us-east1-c", "vm", REQUEST_ID)
     with pytest.raises(ApiError) as plain:
-        subject.provider._compute.read("zones/us-east1-c/instances/vm")
+        subject.provider._compute.get("us-east1-c", "vm")
     for told in (official.value, plain.value):
         assert (told.status, told.reason) == (403, "forbidden")
         assert "https://" not in str(told)

@@ -1,9 +1,9 @@
 """The client of the Compute API, made of two clients.
 
-`google-cloud-compute` (official.py) changes and reads single machines. Its import takes 0.4 s and 58 MB, so the first
-call for a machine loads it: a supervisor without runs does without it. The bulk listings of each tick use the session
-of google-auth and plain JSON: this takes a tenth of the time, allows a mask of fields, and shows the `unreachables`
-that the other client hides. Every error is an ApiError. No lock is held during a request.
+`google-cloud-compute` (official.py) creates and deletes machines. Its import takes 0.4 s and 58 MB, so the first
+machine loads it: a supervisor without runs does without it. What is read comes by the session of google-auth and plain
+JSON: this takes a third of the time for one machine and a tenth for a listing, allows a mask of fields, and shows the
+`unreachables` that the other client hides. Every error is an ApiError. No lock is held during a request.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ from supervisor.providers.gce.config import SCOPE, GceConfig
 API_VERSION = "2026-09-01"  # pinned: other versions may report partial lists in another way
 BULK_S = 15.0  # for one page of a listing with its retries: the tick waits for it
 GET_S = 12.0  # for one machine or operation
+LISTED_FIELDS = (  # of each machine in a listing
+    "id,name,status,statusMessage,labels,creationTimestamp,lastStartTimestamp,machineType,"
+    "scheduling/provisioningModel,"
+    "guestAccelerators(acceleratorType,acceleratorCount)"
+)
+MACHINE_FIELDS = f"{LISTED_FIELDS},labelFingerprint,metadata/fingerprint,disks/type"  # what a kept one needs as well
 LOAD_S = 60.0  # how long a caller waits for the clients
 SEARCH_AGAIN_S = 5.0  # after credentials were not found, or a library could not be loaded
 
@@ -60,14 +66,14 @@ class Compute:
     def insert(self, zone: str, body: Json, request_id: str) -> Json:
         """The operation. `body`: the API's own JSON."""
         resource = self._official().instance(body)
-        return _named(
-            self._call("instances", "insert_unary", zone=zone, request_id=request_id, instance_resource=resource)
-        )
+        return _named(self._call("insert_unary", zone=zone, request_id=request_id, instance_resource=resource))
 
     def get(self, zone: str, name: str) -> Json | None:
-        """None: there is no such machine."""
+        """MACHINE_FIELDS of it. None: there is no such machine."""
         try:
-            return _named(self._call("instances", "get", GET_S, zone=zone, instance=name))
+            return _named(
+                self._send("GET", self._url(f"zones/{zone}/instances/{name}"), {"fields": MACHINE_FIELDS}, None, GET_S)
+            )
         except ApiError as error:
             if error.missing:
                 return None
@@ -75,7 +81,7 @@ class Compute:
 
     def delete(self, zone: str, name: str, request_id: str) -> Json:
         """The operation."""
-        return _named(self._call("instances", "delete_unary", zone=zone, instance=name, request_id=request_id))
+        return _named(self._call("delete_unary", zone=zone, instance=name, request_id=request_id))
 
     def change(self, zone: str, name: str, verb: str, body: Json | None, **query: str | int) -> Json:
         """The operation of a verb of one machine, such as `start`. The request id in `query` makes it safe to
@@ -83,11 +89,12 @@ class Compute:
         return _named(self._send("POST", self._url(f"zones/{zone}/instances/{name}/{verb}"), query, body))
 
     def operation(self, zone: str, name: str) -> Json:
-        return _named(self._call("operations", "get", GET_S, zone=zone, operation=name))
+        return _named(self._send("GET", self._url(f"zones/{zone}/operations/{name}"), {}, None, GET_S))
 
     def serial(self, zone: str, name: str, last_bytes: int) -> str:
         """The end of the first serial port's output; Google keeps 1 MB of it."""
-        output = self._call("instances", "get_serial_port_output", zone=zone, instance=name, port=1, start=-last_bytes)
+        path, deadline_s = f"zones/{zone}/instances/{name}/serialPort", self._retry.deadline_s
+        output = self._send("GET", self._url(path), {"port": 1, "start": -last_bytes}, None, deadline_s)
         return str(output.get("contents", ""))
 
     # --- many ---------------------------------------------------------------------------------------------------------
@@ -129,16 +136,17 @@ class Compute:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _call(self, service: str, method: str, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
+    def _call(self, method: str, **fields: Any) -> dict[str, Any]:
         """One method of the official client; `fields`: of its request, beside the project."""
-        call = getattr(getattr(self._official(), service), method)
+        call = getattr(self._official().instances, method)
         request = {"project": self._config.project, **fields}
         return self._retry.call(
-            lambda timeout_s: with_api_errors(lambda: json_of(call(request=request, timeout=timeout_s, retry=None))),
-            deadline_s,
+            lambda timeout_s: with_api_errors(lambda: json_of(call(request=request, timeout=timeout_s, retry=None)))
         )
 
-    def _send(self, method: str, url: str, query: Mapping[str, str | int], body: Json | None) -> dict[str, Any]:
+    def _send(
+        self, method: str, url: str, query: Mapping[str, str | int], body: Json | None, deadline_s: float | None = None
+    ) -> dict[str, Any]:
         session = self._session()
 
         def request(timeout_s: float) -> dict[str, Any]:
@@ -150,7 +158,7 @@ class Compute:
                 raise error_of_response(response.status_code, response.content)
             return _object(with_api_errors(response.json))
 
-        return self._retry.call(request, min(BULK_S, self._retry.deadline_s))
+        return self._retry.call(request, deadline_s or min(BULK_S, self._retry.deadline_s))
 
     def _headers(self, url: str, credentials: Any) -> dict[str, str]:
         """A user's own credentials belong to no project. Services other than Compute Engine must know the project that

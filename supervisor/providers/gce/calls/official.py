@@ -1,8 +1,8 @@
 """The official client google-cloud-compute: how it is loaded, and one ApiError for each of its many errors.
 
-No other file knows the names of that client. Its own retries are off (`retry=None` at each call). Only two of its
-hundred services are used, and only they are loaded: an import of the whole package takes 1.0 s of CPU and 110 MiB, this
-one 0.35 s and 70 MiB. A version with another layout is loaded as a whole.
+No other file knows the names of that client. Its own retries are off (`retry=None` at each call). Only one of its
+hundred services is used, and only it is loaded: an import of the whole package takes 1.0 s of CPU and 110 MiB, this one
+0.35 s and 70 MiB. A version with another layout is loaded as a whole.
 """
 
 from __future__ import annotations
@@ -36,24 +36,21 @@ T = TypeVar("T")
 
 class OfficialClients:
     def __init__(self, config: GceConfig, credentials: Any) -> None:
-        self._types, instances, operations = _loaded()
+        self._types, instances = load()
         options = {"api_endpoint": config.root} if config.endpoint else None
         self.instances: Any = instances(credentials=credentials, client_options=options)
-        self.operations: Any = operations(credentials=credentials, client_options=options)
-        for transport in (self.instances.transport, self.operations.transport):
-            keep_connections(getattr(transport, "_session"))  # noqa: B009 - REST transports have it, their base does not
+        keep_connections(getattr(self.instances.transport, "_session"))  # noqa: B009 - its base class has none
 
     def instance(self, body: Mapping[str, Any]) -> Any:
         """The API's own JSON as a message. ApiError for a field that the API does not have."""
         return with_api_errors(lambda: self._types.Instance.from_json(json.dumps(body)))
 
 
-def _loaded() -> tuple[Any, Any, Any]:
-    """(the module with the types, the client class of instances, that of operations)."""
+def load() -> tuple[Any, Any]:
+    """(the module with the types, the client class of instances)."""
     try:
         with _without_init():
             from google.cloud.compute_v1.services.instances import InstancesClient
-            from google.cloud.compute_v1.services.zone_operations import ZoneOperationsClient
             from google.cloud.compute_v1.types import compute
     except Exception as error:  # noqa: BLE001 - the package promises its names, not the places of its modules
         log.info(
@@ -61,8 +58,8 @@ def _loaded() -> tuple[Any, Any, Any]:
         )
         from google.cloud import compute_v1
 
-        return compute_v1, compute_v1.InstancesClient, compute_v1.ZoneOperationsClient
-    return compute, InstancesClient, ZoneOperationsClient
+        return compute_v1, compute_v1.InstancesClient
+    return compute, InstancesClient
 
 
 @contextmanager

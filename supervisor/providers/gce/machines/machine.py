@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineRecord, MachineState
-from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.clients import LISTED_FIELDS, Compute
 from supervisor.providers.gce.config import Shape, own_cards, region_of
 
 # All values of Instance.status, in the discovery document of compute v1. REPAIRING: the host failed, and Google moves
@@ -43,12 +43,7 @@ GOING = frozenset({"STOPPING", "DEPROVISIONING", "SUSPENDING"})  # Google refuse
 PAGE = 500
 STARTED_LABEL = "spot-last-start"  # of a kept machine: its last start when its labels got the present launch
 EMPTY = "NO_RESULTS_ON_PAGE"
-FIELDS = (
-    "id,name,status,statusMessage,labels,creationTimestamp,lastStartTimestamp,machineType,"
-    "scheduling/provisioningModel,"
-    "guestAccelerators(acceleratorType,acceleratorCount)"
-)
-MASK = f"nextPageToken,unreachables,warning/code,items/*/warning/code,items/*/instances({FIELDS})"
+MASK = f"nextPageToken,unreachables,warning/code,items/*/warning/code,items/*/instances({LISTED_FIELDS})"
 _ZONE, _REGION = re.compile(r"zones/([^/]+)"), re.compile(r"regions/([^/]+)")
 
 Item = Mapping[str, Any]
