@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,15 @@ def share() -> None:
 
 
 def _become(
-    module: str, command: Sequence[str], environ: Mapping[str, str], files: tuple[str, str], folder: str | None
+    module: str,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    files: tuple[str, str],
+    folder: str | None,
+    first: Callable[[], None] | None = None,
 ) -> None:
+    if first is not None:
+        first()
     os.environ.clear()
     os.environ.update(environ)
     for target, path in enumerate(files, 1):
@@ -87,7 +94,8 @@ class Reserve:
 
 
 class Forked:
-    """As much of `subprocess.Popen` as the tests use. `errors`: where standard error goes, None = into the log too."""
+    """As much of `subprocess.Popen` as the tests use. `errors`: where standard error goes, None = into the log too.
+    `first`: what the process does before all else; it must be picklable."""
 
     def __init__(
         self,
@@ -98,9 +106,10 @@ class Forked:
         *,
         errors: Path | None = None,
         folder: Path | None = None,
+        first: Callable[[], None] | None = None,
     ) -> None:
         files = (str(log), str(errors or log))
-        arguments = (module, list(command), dict(environ), files, None if folder is None else str(folder))
+        arguments = (module, list(command), dict(environ), files, None if folder is None else str(folder), first)
         self._process = _context.Process(target=_become, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None

@@ -72,7 +72,7 @@ def same_boot(first: str, second: str) -> bool:
 def read(pid: int) -> Optional[Process]:
     """The process that has this pid now, zombies included; None when there is none."""
     try:
-        raw = (PROC / str(pid) / "stat").read_bytes()
+        raw = _content("%s/%d/stat" % (PROC, pid))
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in field 2 may contain blanks and brackets: only the last bracket ends it.
@@ -168,10 +168,27 @@ def folder_of(pid: int) -> str:
 
 def _read_marker(pid: int) -> bytes:
     try:
-        variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        environ = _content("%s/%d/environ" % (PROC, pid))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""  # gone, or another user's: not ours
-    return next((v[len(MARKER) :] for v in variables if v.startswith(MARKER)), b"")
+    if MARKER not in environ:
+        return b""
+    return next((v[len(MARKER) :] for v in environ.split(b"\0") if v.startswith(MARKER)), b"")
+
+
+def _content(path: str) -> bytes:
+    """Without pathlib and without a buffer, in less than half the time: each look at the machines reads two files of
+    each process of this computer. OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        content = b""
+        while True:
+            piece = os.read(descriptor, 65536)
+            if not piece:
+                return content
+            content += piece
+    finally:
+        os.close(descriptor)
 
 
 def kill_all(members: Callable[[], Sequence[Process]], agent: Optional[Identity], wait_s: float) -> Sequence[Process]:

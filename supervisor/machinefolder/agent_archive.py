@@ -30,7 +30,15 @@ if sys.version_info < (3, 8):
 
 import gc
 import os
+import zipimport
 
+
+def filename(importer, name):
+    module = name.rpartition(".")[2] + (os.sep + "__init__.py" if importer.is_package(name) else ".py")
+    return os.path.join(importer.archive, importer.prefix + module)
+
+
+zipimport.zipimporter.get_filename = filename  # Python's own loads each module once more, only for its name
 gc.disable()  # imports make no garbage worth a pass, and an operation on a host ends before there is any
 if sys.argv[1:2] == ["host"]:
     from supervisor.host.operations import main

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -12,6 +13,11 @@ ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'  # for `sh -c`: the group's f
 
 
 PERIOD_US = 100_000
+
+
+def enter(group: Path) -> None:
+    """This process, and all that it starts from now on."""
+    (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def memory_group(name: str) -> AbstractContextManager[Path | None]:

@@ -8,7 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Daemon:
     module = "supervisor"  # what `python -m` runs
     port = 0  # 0 = any free one
     started_with: tuple[str, ...] = ()  # more options of `serve`
-    wrapper: tuple[str, ...] = ()  # a command that becomes the supervisor in the end, without another process
+    first: Callable[[], None] | None = None  # what its process does before all else; picklable
     sources: Path | None = None  # the folder of the package that is run; None = this checkout's
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
@@ -80,14 +80,14 @@ class Daemon:
         wait_for(self._answers, 60, "the supervisor to be ready")
 
     def spawn(self) -> Forked | subprocess.Popen[bytes]:
-        """A fork, but where the first instruction of the process is a part of the test: a wrapper, another checkout."""
+        """A fork, but of another checkout."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "server.json").unlink(missing_ok=True)
         options = ["serve", "--data-dir", str(self.data_dir), "--port", str(self.port), *self.started_with]
         log_file = self.data_dir / "serve.log"
-        if not self.wrapper and self.sources is None:
-            return Forked(self.module, options, self.environ, log_file)
-        command = [*self.wrapper, sys.executable, "-m", self.module, *options]
+        if self.sources is None:
+            return Forked(self.module, options, self.environ, log_file, first=self.first)
+        command = [sys.executable, "-m", self.module, *options]
         with log_file.open("ab") as log:
             return subprocess.Popen(command, env=self.environ, cwd=self.sources, stdout=log, stderr=log)
 

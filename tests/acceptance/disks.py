@@ -19,9 +19,10 @@ from typing import Any
 
 from supervisor.contract.stores import durable
 from tests.acceptance.daemon import Daemon
+from tests.acceptance.own_mounts import own_mounts
 
 FULL = "STORY_DISK_FULL"  # environment: the file that says, while it is there, that the disk is full
-_MOUNT = 'mount -t tmpfs -o size=16m tmpfs "$0" && exec "$@"'
+_MOUNT = 'mount -t tmpfs -o size=16m tmpfs "$0"'
 
 
 class RoomyDaemon(Daemon):
@@ -47,11 +48,11 @@ class SmallDisk(RoomyDaemon):
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str]) -> None:
         super().__init__(data_dir, environ)
-        self.wrapper = ("unshare", "-Urm", "sh", "-c", _MOUNT, str(self.disk))
+        self.first = partial(own_mounts, _MOUNT, str(self.disk))
 
     @staticmethod
     def allowed(folder: Path) -> bool:
-        command = ["unshare", "-Urm", "sh", "-c", _MOUNT, str(folder), "true"]
+        command = ["unshare", "-Urm", "sh", "-c", _MOUNT, str(folder)]
         try:
             return subprocess.run(command, capture_output=True, check=False).returncode == 0
         except OSError:

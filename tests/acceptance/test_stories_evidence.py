@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 
 from supervisor.contract import runfiles
 from tests import forked
-from tests.acceptance.cgroups import ENTER, memory_group
+from tests.acceptance.cgroups import enter, memory_group
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.disks import SmallDisk
+from tests.acceptance.own_mounts import own_mounts
 from tests.acceptance.stories import STORY, Stories, stories
 
 pytestmark = pytest.mark.xdist_group("stories-evidence")
@@ -82,7 +84,7 @@ class Limited(Daemon):
 
     def __init__(self, data_dir: Path, environ: dict[str, str], group: Path) -> None:
         super().__init__(data_dir, environ)
-        self.wrapper = ("sh", "-c", ENTER, str(group))
+        self.first = partial(enter, group)
 
 
 def _share(run: Any) -> float:
@@ -143,7 +145,7 @@ BY_INODES = """
         for back in range(3):
             os.unlink(f"sample-{back}")
 """
-MOUNT = 'mount -t tmpfs -o "$1" tmpfs "$0" && shift && exec "$@"'
+MOUNT = 'mount -t tmpfs -o "$1" tmpfs "$0"'
 
 
 class SmallMachines(Daemon):
@@ -153,7 +155,7 @@ class SmallMachines(Daemon):
         super().__init__(data_dir, STORY)
         machines = data_dir / "machines"
         machines.mkdir(parents=True)
-        self.wrapper = ("unshare", "-Urm", "sh", "-c", MOUNT, str(machines), options)
+        self.first = partial(own_mounts, MOUNT, str(machines), options)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ def test_with_bytecode_it_is_the_same_agent_and_its_sources_are_not_compiled_aga
     assert done.stdout.strip().endswith("folder.pyc")
 
 
+def test_each_of_its_modules_is_loaded_once(archive: Path, tmp_path: Path) -> None:
+    path = agent_bundle.with_bytecode(archive, tmp_path / "compiled.pyz")
+    words = [sys.executable, "-S", "-vv", str(path), "host"]
+    told = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stderr
+    assert "spot: not a request" in told
+    loaded = [line for line in told.splitlines() if line.startswith(f"# trying {path}/supervisor/host/folders.pyc")]
+    assert len(loaded) == 1
+
+
 def test_bytecode_of_another_python_is_ignored(archive: Path, tmp_path: Path) -> None:
     path = agent_bundle.with_bytecode(archive, tmp_path / "compiled.pyz")
     strange = tmp_path / "strange.pyz"

@@ -149,8 +149,10 @@ def test_a_holder_that_sees_a_newer_attempt_saves_and_leaves(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"), beat_store_s=3.0)
     rig.at_step(5)
     old = rig.agent
+    old.send_signal(signal.SIGSTOP)  # else its next look at the baton may come before the newcomer has said anything
     rig.start(*rig.toy("--steps", "20"), attempt=2)
     rig.beat_with("the newcomer's wait", lambda b: b.attempt == 2 and "waiting for" in b.message)
+    old.send_signal(signal.SIGCONT)
     assert old.wait(30) == 0
     last = rig.ended()
     assert (last.attempt, last.resumed_from, last.exit is not None) == (2, 5, True)
