@@ -183,20 +183,20 @@ class Host:
         """One method of an object store on this computer (stays.py)."""
         return self._stays().respond(self._request, self._owners)
 
-    def jobs(self) -> Dict[str, Any]:
+    def jobs(self, request: Optional[Request] = None) -> Dict[str, Any]:
         """One method of the folders of a scheduler's jobs (jobfolders.py)."""
         from supervisor.host.jobfolders import JobFolders
 
         archive = Path(sys.argv[0]).resolve()
         folders = JobFolders(self._machines.folders, lambda: archive, locks=True, checks_store=True, beats=self._beats)
-        return folders.respond(self._request)
+        return folders.respond(request or self._request)
 
     def command(self) -> Dict[str, Any]:
         """A program of this computer, without a shell. `environment`: variables that it gets beside those of the login,
-        without those whose name begins with one of `without` and is not in `keeping`."""
+        without those whose name begins with one of `without` and is not in `keeping`. `then`: `jobs` after it."""
         import subprocess
 
-        request = self._request
+        request, then = self._request, self._request["then"]
         foreign, keeping = tuple(request["without"]), request["keeping"]
         kept = {name: text for name, text in os.environ.items() if name in keeping or not name.startswith(foreign)}
         try:
@@ -213,8 +213,8 @@ class Host:
             raise refusals.Unfinished(text) from None
         except OSError as error:
             raise refusals.Unfinished("%s cannot be started: %s" % (request["words"][0], error)) from None
-        texts = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
-        return {"exit_code": done.returncode, **dict(zip(("output", "errors"), texts))}
+        output, errors = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+        return {"exit_code": done.returncode, "output": output, "errors": errors, "then": then and self.jobs(then)}
 
     def _stays(self) -> Stays:
         from supervisor.host.stays import Stays

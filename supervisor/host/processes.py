@@ -72,7 +72,7 @@ def same_boot(first: str, second: str) -> bool:
 def read(pid: int) -> Optional[Process]:
     """The process that has this pid now, zombies included; None when there is none."""
     try:
-        raw = _content("%s/%d/stat" % (PROC, pid))
+        raw = _content(pid, "stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in field 2 may contain blanks and brackets: only the last bracket ends it.
@@ -135,10 +135,11 @@ class Table:
         leader = next(
             (p for p in self.processes if agent and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)), None
         )
+        wanted = os.fsencode(folder)
         ours = {
             p.pid
             for p in self.processes
-            if (leader is not None and p.session == leader.pid) or self._folder_of(p.pid) == os.fsencode(folder)
+            if (leader is not None and p.session == leader.pid) or self._folder_of(p.pid) == wanted
         }
         ours |= self._descendants(ours)
         return [p for p in self.processes if p.pid in ours and p.alive and p.pid != os.getpid()]
@@ -168,22 +169,21 @@ def folder_of(pid: int) -> str:
 
 def _read_marker(pid: int) -> bytes:
     try:
-        environ = _content("%s/%d/environ" % (PROC, pid))
+        variables = _content(pid, "environ")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""  # gone, or another user's: not ours
-    if MARKER not in environ:
+    if MARKER not in variables:
         return b""
-    return next((v[len(MARKER) :] for v in environ.split(b"\0") if v.startswith(MARKER)), b"")
+    return next((v[len(MARKER) :] for v in variables.split(b"\0") if v.startswith(MARKER)), b"")
 
 
-def _content(path: str) -> bytes:
-    """Without pathlib and without a buffer, in less than half the time: each look at the machines reads two files of
-    each process of this computer. OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _content(pid: int, name: str) -> bytes:
+    """Of a file of this process. Without pathlib and buffers: a table reads two for each process. OSError."""
+    descriptor = os.open("%s/%d/%s" % (PROC, pid, name), os.O_RDONLY)
     try:
         content = b""
         while True:
-            piece = os.read(descriptor, 65536)
+            piece = os.read(descriptor, 1 << 16)
             if not piece:
                 return content
             content += piece

@@ -54,7 +54,7 @@ class MetadataFake:
         self._tokens: dict[str, float] = {}  # token -> when it ends, epoch seconds
         self._issued = 0
         self._current = ""
-        self._faults: list[tuple[str, Response | Exception]] = []
+        self.faults: list[tuple[str, Response | Exception]] = []  # that no request has met yet
         self.server = WebServer(self._answer, watch)
 
     @property
@@ -115,7 +115,7 @@ class MetadataFake:
 
     def fail(self, part: str, *answers: Response | Exception) -> None:
         """The next requests with `part` in their path get these instead: responses, Hang() or Reset()."""
-        self._faults += [(part, answer) for answer in answers]
+        self.faults += [(part, answer) for answer in answers]
 
     # --- answering ------------------------------------------------------------------------------------------------
 
@@ -138,9 +138,9 @@ class MetadataFake:
             return self._found(request)
 
     def _fault(self, path: str) -> Response | Exception | None:
-        for index, (part, answer) in enumerate(self._faults):
+        for index, (part, answer) in enumerate(self.faults):
             if part in path:
-                del self._faults[index]
+                del self.faults[index]
                 return answer
         return None
 

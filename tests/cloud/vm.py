@@ -68,6 +68,8 @@ class RunningVm:
         project = zone[zone.index("projects") + 1] if "projects" in zone else "p"
         known = {"id": self.machine_id, "name": self.name, "zone": zone[-1]}
         self.metadata = MetadataFake(project, known, attributes, watch=watch)
+        for part, answer in scene.stumbles:
+            self.metadata.fail(part, answer)
         promised = attributes.get("spot-gpus", "")
         scene.lay_out(self.folder, int(promised) if promised.isdigit() else 0)
         shutil.rmtree(self.root / "run", ignore_errors=True)  # as a boot does

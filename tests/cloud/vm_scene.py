@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cloud.web import Response
+
 STUBS = Path(__file__).with_name("stubs")
 # What the start-up script may use of Container-Optimized OS. Neither Python nor jq is there.
 TOOLS = (
@@ -26,6 +28,7 @@ class Scene:
     which docker run ends. `python`: of the image: "" = none, a version = that old one, None = that of the tests.
     `workdir`: the files of the image's WORKDIR, path -> text; None = the image names none, so it is /.
     `disks`: device name -> the file that is the disk. `cos`: False = no cos-extensions, and an installed driver.
+    `stumbles`: part of a path, and what the metadata server does at the next request for it (MetadataFake.fail).
     `hurry`: by how much the script's pauses are divided."""
 
     cards: int | None = None
@@ -40,6 +43,7 @@ class Scene:
     lspci: str = "00:04.0 3D controller: NVIDIA Corporation TU104GL [Tesla T4] (rev a1)"
     dmesg: str = ""
     cos: bool = True
+    stumbles: tuple[tuple[str, Response | Exception], ...] = ()
     hurry: int = 20
 
     def lay_out(self, folder: Path, promised: int) -> None:

@@ -84,11 +84,14 @@ class Subject(ABC):
 
     def up_again(self, request: LaunchRequest) -> Machine:
         """Start it again, and wait until it is up."""
-        with suppress(ProviderUnavailable):  # it takes longer than this call may
-            self.provider.start(request, ref(request))
-        return self.eventually(
-            lambda: (m := self.listed(request)) and m.state is MachineState.UP and m, "the machine to be up again"
-        )
+
+        def is_up() -> Machine | None:
+            with suppress(ProviderUnavailable):  # it is not off yet, or it takes longer than this call may
+                self.provider.start(request, ref(request))
+            machine = self.listed(request)
+            return machine if machine is not None and machine.state is MachineState.UP else None
+
+        return self.eventually(is_up, "the machine to be up again")
 
     def listed(self, request: LaunchRequest) -> Machine | None:
         return next((m for m in self.provider.machines().machines if m.name == request.name), None)

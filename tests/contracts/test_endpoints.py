@@ -15,6 +15,7 @@ from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_endpoints import EndpointsSuite
 from tests.contracts.test_postgres_store import EMPTY
 from tests.integration.postgres_server import PostgresServer
+from tests.services.fresh import open_fresh
 
 CHANNELS = ("log", "webhooks")
 
@@ -22,7 +23,7 @@ CHANNELS = ("log", "webhooks")
 class TestOnSqlite(EndpointsSuite):
     @pytest.fixture
     def told(self, tmp_path: Path) -> Iterator[SqlStore]:
-        with closing(open_store(f"sqlite:///{tmp_path}/x.db", True, CHANNELS)) as store:
+        with closing(open_fresh(tmp_path / "x.db", CHANNELS)) as store:
             yield store
 
 
@@ -55,5 +56,5 @@ def test_a_store_that_tells_the_wrong_ones_is_caught(
     wants: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "wants", wants)
-    with closing(open_store(f"sqlite:///{tmp_path}/x.db", True, CHANNELS)) as store, pytest.raises(AssertionError):
+    with closing(open_fresh(tmp_path / "x.db", CHANNELS)) as store, pytest.raises(AssertionError):
         EndpointsSuite().test_each_hears_what_it_wants_and_of_whom_it_may(store)

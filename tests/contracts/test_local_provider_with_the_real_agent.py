@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.contract import baton, heartbeat, runfiles
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
 from supervisor.ports.provider import LaunchRequest
@@ -27,7 +27,10 @@ from tests.waiting import wait_for
 
 
 class RealSubject(LocalSubject):
-    """Each request's run has a baton in a store, so that the agent may claim it and start its training."""
+    """Each request's run has a baton in a store, so that the agent may claim it and start its training. `saves`: a
+    machine is up with its training, which goes on at a TERM."""
+
+    saves = False
 
     def __init__(self, data_dir: Path, agent: Path) -> None:
         super().__init__(data_dir, agent=agent)
@@ -39,8 +42,15 @@ class RealSubject(LocalSubject):
         raised = baton.raise_next(first, made.launch_id, "secret-nonce", holder_gone=True)
         with suppress(PreconditionFailed):
             self.store.put(runfiles.baton(made.run_id), baton.encode(raised), ABSENT)
-        job = {"store_url": self.store.url, "command": ["/bin/sleep", "3600"], "generation": 1, "beat_store_s": 0.2}
+        command = ["/bin/sh", "-c", "trap '' TERM; sleep 3600"] if self.saves else ["/bin/sleep", "3600"]
+        job = {"store_url": self.store.url, "command": command, "generation": 1, "beat_store_s": 0.2}
         return replace(made, job={**made.job, **job})
+
+    def up(self, request: LaunchRequest) -> Machine:
+        machine = super().up(request)
+        if self.saves:
+            self.training(request)
+        return machine
 
     def beat(self, request: LaunchRequest) -> heartbeat.Beat | None:
         try:
@@ -70,7 +80,10 @@ def subject(tmp_path: Path, agent: Path) -> Iterator[RealSubject]:
 
 
 class TestLocalProviderWithTheRealAgent(ProviderContract, DisastersContract):
-    pass
+    def test_a_notice_shows_as_ending_and_then_ends_the_machine_with_a_record(self, subject: RealSubject) -> None:  # type: ignore[override]
+        """An agent without a training leaves within 50 ms, sooner than a busy computer lists it."""
+        subject.saves = True
+        super().test_a_notice_shows_as_ending_and_then_ends_the_machine_with_a_record(subject)
 
 
 def test_agent_and_provider_mean_the_same_machine(subject: RealSubject) -> None:

@@ -192,7 +192,7 @@ def is_true(resource: Object, kind: str) -> bool:
 
 
 def epoch(text: str) -> float:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def controller_of(resource: Object) -> Object | None:

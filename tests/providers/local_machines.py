@@ -8,7 +8,7 @@ import signal
 import subprocess
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,17 +107,12 @@ class LocalSubject(FolderSubject):
 
 def end_processes_of(data_dir: Path) -> list[int]:
     """Kill every process that carries the marker of a machine below this folder; the pids that were there."""
-    wanted = processes.MARKER + os.fsencode(data_dir.resolve() / "machines")
-    found = [p for p in processes.Table().processes if p.alive and p.pid != os.getpid() and _carries(p.pid, wanted)]
+    below, own = str(data_dir.resolve() / "machines"), os.getpid()
+    living = [p for p in processes.Table().processes if p.alive and p.pid != own]
+    found = [p for p in living if processes.folder_of(p.pid).startswith(below)]
     for process in found:
         processes.send(process, signal.SIGKILL)
     return [process.pid for process in found]
-
-
-def _carries(pid: int, wanted: bytes) -> bool:
-    with suppress(OSError):
-        return any(v.startswith(wanted) for v in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-    return False
 
 
 @contextmanager

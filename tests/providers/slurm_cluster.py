@@ -1,7 +1,8 @@
 """A real Slurm cluster for tests: one controller and two nodes on loopback, as the user of the tests.
 
 No munge, no systemd, no cgroups. The partition `spot` is preempted by `prod` with a notice of a few seconds, and a job
-that was put back starts again soon. The daemons die with the process that started them.
+that was put back starts again soon. The daemons die with the process that started them. The environment of a login
+comes from Slurm's own cache: else each job runs the start-up files of whoever runs the tests (0.1 s of CPU with pyenv).
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ PreemptMode=REQUEUE
 AccountingStorageType=accounting_storage/none
 {completions}
 JobRequeue=1
+GetEnvTimeout=0
 KillWait={kill_wait}
 SlurmdTimeout={lost_after}
 ReturnToService=2
@@ -92,7 +94,7 @@ class SlurmCluster:
         require_slurm()
         self.folder = folder
         self.conf = folder / "slurm.conf"
-        for part in ("state", "log", *(f"spool/{node}" for node in NODES)):
+        for part in ("state/env_cache", "log", *(f"spool/{node}" for node in NODES)):
             (folder / part).mkdir(parents=True)
         with ExitStack() as sockets:
             ports = [_port(sockets) for _ in range(1 + len(NODES))]
@@ -110,6 +112,9 @@ class SlurmCluster:
             grace=GRACE_S,
         )
         self.conf.write_text("".join(f"{line}\n" for line in text.splitlines() if line and not line.endswith("=")))
+        login = {name: os.environ[name] for name in ("HOME", "PATH")}
+        cached = folder / "state" / "env_cache" / getpass.getuser()
+        cached.write_text("".join(f"{name}={value}\n" for name, value in login.items()))
         (folder / "gres.conf").write_text("NodeName=spot[1-2] Name=gpu File=/dev/null\n")
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}

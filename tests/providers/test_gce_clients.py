@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.providers.gce.calls.clients import API_VERSION, Compute
 from supervisor.providers.gce.calls.errors import ApiError
-from supervisor.providers.gce.calls.official import with_api_errors
+from supervisor.providers.gce.calls.official import keep_connections, with_api_errors
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
 from tests.cloud.compute import ComputeFake
@@ -300,6 +301,18 @@ def test_googles_words_stand_without_the_address_that_its_client_puts_before_the
     with pytest.raises(ApiError) as refused:
         with_api_errors(call)
     assert Exception.__str__(refused.value) == "Compute API is disabled"
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "no_proxy", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OF_NO_MEANING"])
+def test_the_environment_is_read_by_each_request_only_where_it_names_something(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for known in [known for known in os.environ if known.lower().endswith(("_proxy", "_ca_bundle"))]:
+        monkeypatch.delenv(known)
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    session = requests.Session()
+    keep_connections(session)
+    assert session.trust_env == (name != "OF_NO_MEANING")
 
 
 @pytest.mark.parametrize("set_in_the_credentials", ["", "another"])

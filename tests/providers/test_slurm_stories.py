@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable, QuotaExceeded
 from supervisor.providers.slurm.provider import SlurmPlatform
 from supervisor.providers.slurm.settings import SlurmSettings
+from supervisor.remote.hosts import Host
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import alive
 from tests.providers.slurm_cluster import SlurmCluster, running
@@ -354,22 +355,21 @@ class TestLoginNode:
         for request in requests:
             subject.up(request)
         subject.cluster.cancel_all()
-        methods: list[str] = []
-        folders = subject.provider.site.folders
+        made, host = list[str](), cast("Any", subject.provider.site).host
 
-        def noted(method: str, **values: Any) -> Any:
-            methods.append(method)
-            return folders(method, **values)
+        def noted(operation: str, values: Mapping[str, Any], *within_s: float) -> Any:
+            made.append(values["words"][0] if operation == "command" else values["method"])
+            return Host.call(host, operation, values, *within_s)
 
-        subject.provider.site.folders = noted  # type: ignore[method-assign]
+        host.call = noted
         causes = {each.record.cause for each in subject.provider.machines().machines if each.record is not None}
         assert causes == {Cause.MACHINE_DELETED}
-        assert methods == ["entries", "read", "settle"]
+        assert made == ["squeue", "read", "settle"]
         records = [subject.folder(request) / "record.json" for request in requests]
         assert all(path.exists() for path in records)
-        methods.clear()
-        assert len(subject.provider.machines().machines) == 3
-        assert methods == ["entries", "read"]
+        assert (len(subject.provider.machines().machines), made[3:]) == (3, ["squeue", "read"])
+        subject.provider._surveyor.queue._json = False
+        assert (len(subject.provider.machines().machines), made[5:]) == (3, ["squeue", "entries", "read"])
 
     def test_its_login_says_where_the_configuration_is(
         self, subject: BehindLoginNode, monkeypatch: pytest.MonkeyPatch

@@ -55,6 +55,8 @@ def test_a_boot_ends_in_the_agent_and_the_machine_is_switched_off(rig: StartupRi
     assert run[run.index("--shm-size") + 1] == "2g"
     assert IMAGE in run
     assert not {"--gpus", "--runtime", "--device"} & set(run)
+    read = [path.rpartition("/")[2] for path in vm.metadata.requests if "/spot-" in path]
+    assert sorted(read) == sorted(rig.attributes), "each value once, and none that is not there"
     # Google's unit has KillMode=process: TERM would reach its runner only. Units stop in the reverse order of After=.
     unit = vm.root / "run/systemd/system/google-startup-scripts.service.d/spot.conf"
     after = "[Unit]\nAfter=docker.service containerd.service\n"
@@ -135,12 +137,22 @@ def test_without_a_run_id_it_only_says_so_and_goes_off(rig: StartupRig) -> None:
 
 
 def test_a_metadata_server_that_stumbles_is_asked_again(rig: StartupRig) -> None:
-    vm = rig.boot()
-    vm.metadata.fail("spot-gpus", Response(503, b"later"), Reset())
-    vm.metadata.fail("spot-job-command", Response(500, b"later"))
+    """The first fault ends the read of all values at once, the others befall single ones. A part of a value is none."""
+    vm = rig.boot(Scene(stumbles=(
+        ("spot-nonce", Response(200, b"n0nce", cut_after=2)),
+        ("spot-gpus", Response(503, b"later")),
+        ("spot-gpus", Reset()),
+        ("spot-shm-size", Response(200, b"2g", cut_after=1)),
+        ("spot-job-command", Response(500, b"later")),
+    )))  # fmt: skip
     rig.ended(vm)
+    assert vm.metadata.faults == []
     assert rig.phases() == ["boot", "image", "container", "end", "off"]
     assert rig.seen()["command"] == "true"
+    run, beat = vm.calls("docker")[-1], rig.boot_beat()
+    assert run[run.index("--shm-size") + 1] == "2g"
+    assert beat is not None
+    assert beat.nonce == "n0nce"
 
 
 def test_a_store_that_is_away_stops_no_boot(rig: StartupRig) -> None:

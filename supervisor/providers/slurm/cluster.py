@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from supervisor.ports.provider import ProviderUnavailable, Responded
 from supervisor.providers.slurm.jobs import PAIR, Keeper, Unclear
-from supervisor.providers.slurm.site import Site
+from supervisor.providers.slurm.site import Done, Site
 from supervisor.providers.slurm.submitting import limit_s
 
 TIMEOUT_S = 15.0
@@ -47,10 +48,14 @@ class Commands:
     def run(self, *words: str, timeout_s: float = TIMEOUT_S) -> str:
         """What it prints. Raises CommandFailed, and ProviderUnavailable where it did not start or did not end in time:
         what it was about to do may still happen."""
-        done = self._site.command(words, self._environment, timeout_s)
+        return self.run_then(None, *words, timeout_s=timeout_s).output
+
+    def run_then(self, then: Mapping[str, Any] | None, *words: str, timeout_s: float = TIMEOUT_S) -> Done:
+        """`then`: as in Site.command. Raises what `run` raises, and what `Site.folders` does."""
+        done = self._site.command(words, self._environment, timeout_s, then)
         if done.exit_code != 0:
             raise CommandFailed(words[0], done.exit_code, done.errors)
-        return done.output
+        return done
 
 
 @dataclass(frozen=True, slots=True)

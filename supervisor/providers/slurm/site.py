@@ -31,18 +31,29 @@ SPARE_S = 10.0  # of a call on a login node, beside the command itself
 
 
 class Done(NamedTuple):
+    """`then`: what followed the command."""
+
     exit_code: int
     output: str
     errors: str
+    then: Mapping[str, Any] = {}
 
 
 class Site(Protocol):
-    """`has_script`: its computer has the batch script of this package."""
+    """`has_script`: its computer has the batch script of this package. `is_far`: each call takes some time."""
 
     has_script: bool
+    is_far: bool
 
-    def command(self, words: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Done:
-        """Raises ProviderUnavailable where it did not start or did not end in time."""
+    def command(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        timeout_s: float,
+        then: Mapping[str, Any] | None = None,
+    ) -> Done:
+        """`then`: a method of host/jobfolders.py with its values, which follows in the same call. Raises
+        ProviderUnavailable where the command did not start or did not end in time, and what `folders` raises."""
 
     def folders(self, method: str, **values: object) -> Mapping[str, Any]:
         """A method of host/jobfolders.py. Raises LaunchRejected, ProviderUnavailable."""
@@ -54,12 +65,18 @@ class Site(Protocol):
 class Here:
     """This computer is a part of the cluster. `root`: slurm_folder."""
 
-    has_script = True
+    has_script, is_far = True, False
 
     def __init__(self, root: Path, agent: Callable[[], Path]) -> None:
         self._root, self._agent = root, agent
 
-    def command(self, words: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Done:
+    def command(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        timeout_s: float,
+        then: Mapping[str, Any] | None = None,
+    ) -> Done:
         kept = {name: value for name, value in os.environ.items() if name in INHERITED or not name.startswith(FOREIGN)}
         try:
             done = subprocess.run(
@@ -75,7 +92,8 @@ class Here:
         except OSError as error:
             text = f"{words[0]} cannot be started: {error.strerror or error}; is this computer a part of the cluster?"
             raise ProviderUnavailable(text) from None
-        return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        after = {} if then is None else self.folders(**then)
+        return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), after)
 
     def folders(self, method: str, **values: object) -> Mapping[str, Any]:
         try:
@@ -101,21 +119,28 @@ class Here:
 class LoginNode:
     """`host`: its folder is slurm_folder. The folders there have a lock of their own for each change."""
 
-    has_script = False
+    has_script, is_far = False, True
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def command(self, words: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Done:
+    def command(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        timeout_s: float,
+        then: Mapping[str, Any] | None = None,
+    ) -> Done:
         values = {
             "words": list(words),
             "environment": dict(environment),
             "timeout_s": timeout_s,
             "without": FOREIGN,
             "keeping": sorted(INHERITED),
+            "then": then,
         }
         answer = self._call("command", values, timeout_s + SPARE_S)
-        return Done(int(answer["exit_code"]), answer["output"], answer["errors"])
+        return Done(int(answer["exit_code"]), answer["output"], answer["errors"], answer["then"] or {})
 
     def folders(self, method: str, **values: object) -> Mapping[str, Any]:
         return self._call("jobs", {"method": method, **values})

@@ -5,22 +5,24 @@ command's own, 128 + N when signal N ended it. When the first process of a conta
 takes orphans in (PR_SET_CHILD_SUBREAPER), so a daemon that cleaned its environment is still among its descendants.
 """
 
-import argparse
+from __future__ import annotations  # a start of it is a third of what a boot costs: it imports little
+
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import NoReturn
 
 PR_SET_CHILD_SUBREAPER = 36
 HELP = "\nRun 'docker run --help' for more information\n"
 DRIVER_FOLDER = "/usr/local/nvidia/"
-STUB = Path(os.environ["VM_STUB"])
-ROOT = os.environ["SPOT_ROOT"]
+STUB = os.environ["VM_STUB"]
+OPTIONS = (
+    "--name", "--network", "--shm-size", "--stop-timeout", "--log-driver", "--entrypoint", "--gpus", "--runtime", "-e",
+    "-v", "--device",
+)  # fmt: skip
+Given = dict[str, list[str]]  # option -> its values
 
 
 class Refused(Exception):
@@ -31,55 +33,60 @@ class Refused(Exception):
         self.code = code
 
 
-class Words(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise Refused(message)
-
-
 def main() -> int:
-    parser = Words(allow_abbrev=False)
-    for option in ("name", "network", "shm-size", "stop-timeout", "log-driver", "entrypoint", "gpus", "runtime"):
-        parser.add_argument("--" + option)
-    for option in ("-e", "-v", "--device"):
-        parser.add_argument(option, action="append", default=[])
-    parser.add_argument("image")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
     try:
-        wish = parser.parse_args(sys.argv[2:])
-        environment = prepared(wish)
+        given, (_, *command) = parsed(sys.argv[2:])
+        environment = prepared(given)
     except Refused as refused:
         sys.stderr.write(f"docker: Error response from daemon: {refused}.\n{HELP}")
         return refused.code
-    return run([wish.entrypoint, *wish.command], environment)
+    return run([*given["--entrypoint"], *command], environment)
 
 
-def prepared(wish: argparse.Namespace) -> dict[str, str]:
+def parsed(words: list[str]) -> tuple[Given, list[str]]:
+    """The options, and the image with its command. Raises Refused."""
+    given, rest = Given(), list(words)
+    while len(rest) > 1 and rest[0].startswith("-"):
+        if rest[0] not in OPTIONS:
+            raise Refused(f"unknown flag: {rest[0]}")
+        given.setdefault(rest.pop(0), []).append(rest.pop(0))
+    if not rest:
+        raise Refused("requires at least 1 argument")
+    return given, rest
+
+
+def prepared(given: Given) -> dict[str, str]:
     """The container's environment. Raises Refused."""
-    if wish.runtime:
-        raise Refused(f"unknown or invalid runtime name: {wish.runtime}")
-    if wish.gpus:
+    if "--runtime" in given:
+        raise Refused(f"unknown or invalid runtime name: {given['--runtime'][0]}")
+    if "--gpus" in given:
         raise Refused("error running prestart hook #0: Using requested mode 'cdi'")
-    code, _, words = (STUB / "refusal").read_text().strip().partition(" ")
+    code, _, words = content("refusal").strip().partition(" ")
     if code:
         raise Refused(words, int(code))
-    if Path(STUB, "container").exists():
-        raise Refused(f'Conflict. The container name "/{wish.name}" is already in use')
-    for device in wish.device:
-        if not Path(device.partition(":")[0]).exists():
+    if os.path.exists(f"{STUB}/container"):
+        raise Refused(f'Conflict. The container name "/{given["--name"][0]}" is already in use')
+    for device in given.get("--device", ()):
+        if not os.path.exists(device.partition(":")[0]):
             raise Refused(f"error gathering device information while adding custom device {device!r}")
     environment = image_environment()
-    for volume in wish.v:
+    for volume in given.get("-v", ()):
         source, target = volume.split(":")[:2]  # "ro" may follow them
         mount(source, target, environment)
-    environment.update(variable.split("=", 1) for variable in wish.e)
+    environment.update(variable.split("=", 1) for variable in given.get("-e", ()))
     return environment
 
 
+def content(name: str) -> str:
+    with open(f"{STUB}/{name}") as source:
+        return source.read()
+
+
 def image_environment() -> dict[str, str]:
-    told = (STUB / "image_env").read_text().split("\n")
+    told = content("image_env").split("\n")
     return {
         "VM_FOLDER": os.environ["VM_FOLDER"],
-        "HOME": str(STUB / "home"),
+        "HOME": f"{STUB}/home",
         **dict(line.split("=", 1) for line in told if line),
     }
 
@@ -94,7 +101,7 @@ def mount(source: str, target: str, environment: dict[str, str]) -> None:
     elif target != source:
         if not target.startswith(os.environ["VM_FOLDER"]):
             raise Refused(f"the stub cannot mount at {target}")
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
         with suppress(FileNotFoundError):
             os.unlink(target)
         os.symlink(source, target)
@@ -102,21 +109,20 @@ def mount(source: str, target: str, environment: dict[str, str]) -> None:
 
 def run(command: list[str], environment: dict[str, str]) -> int:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    quiet = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    defaults = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them
     try:
-        child = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=(STUB / "workdir").read_text().strip(),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        os.chdir(content("workdir").strip())
+        child = os.posix_spawn(command[0], command, environment, file_actions=[quiet], setsid=True, setsigdef=defaults)
     except OSError as error:
         sys.stderr.write(f"docker: Error response from daemon: exec {command[0]!r}: {error}.\n")
         return 126 if isinstance(error, PermissionError) else 127
-    Path(STUB, "container").write_text(str(child.pid))
-    signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))  # --sig-proxy, docker's default
-    code = child.wait()
-    Path(STUB, "container").unlink(missing_ok=True)
+    with open(f"{STUB}/container", "w") as target:
+        target.write(str(child))
+    signal.signal(signal.SIGTERM, lambda number, _: send(child, number))  # --sig-proxy, docker's default
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with suppress(FileNotFoundError):
+        os.unlink(f"{STUB}/container")
     end_descendants()
     return code if code >= 0 else 128 - code
 
@@ -129,10 +135,15 @@ def end_descendants() -> None:
                 pass
         except ChildProcessError:
             return
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+        with open(f"/proc/self/task/{os.getpid()}/children") as children:
+            for pid in children.read().split():
+                send(int(pid), signal.SIGKILL)
         time.sleep(0.005)
+
+
+def send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 if __name__ == "__main__":

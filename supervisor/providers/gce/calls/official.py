@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.request import getproxies
 
 from supervisor.providers.gce.calls.errors import IDENTITY, REFUSED, ApiError
 from supervisor.providers.gce.config import GceConfig
@@ -78,7 +80,10 @@ def _without_init() -> Iterator[None]:
 
 
 def keep_connections(session: Any) -> None:
-    """As many open connections as there are threads that launch; the default of 10 closes the others."""
+    """As many open connections as there are threads that launch; the default of 10 closes the others. Where the
+    environment names no proxy and no certificates, requests need not look for them at every request."""
+    named = getproxies() or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    session.trust_env = bool(named)
     for scheme in ("https://", "http://"):
         session.mount(scheme, recording.adapter(pool_maxsize=CONNECTIONS))
 

@@ -24,7 +24,7 @@ export PATH=$PATH:$NVIDIA/bin
 
 PAUSES=(1 2 4 8 15 30 30 30 60) # seconds between the tries of a step that must succeed
 PHASE=boot SEQUENCE=0 BEATEN_AT=0
-RUN_ID='' DRIVER_READY='' TERMED='' WORK=''
+RUN_ID='' DRIVER_READY='' TERMED='' WORK='' AHEAD=''
 
 # --- reports -----------------------------------------------------------------------------------------------------
 
@@ -140,17 +140,25 @@ stop_docker_later() {
 
 # --- metadata ----------------------------------------------------------------------------------------------------
 
-metadata() { # PATH [DEFAULT]: the value; fails where it cannot be read, or is missing and has no default
+metadata() { # PATH [DEFAULT]: the value in $VALUE; fails where it cannot be read, or is missing and has no default
     local response pause
+    if [[ -n $AHEAD && -e $AHEAD/${1##*/} ]]; then
+        VALUE=$(<"$AHEAD/${1##*/}")
+        return
+    fi
     for pause in "${PAUSES[@]}" 0; do
-        response=$(curl -s --max-time 5 -w '\n%{http_code}' -H 'Metadata-Flavor: Google' "$METADATA/$1")
+        response=$'\n404'
+        if ! [[ -n $AHEAD && $1 == instance/attributes/spot-* ]]; then
+            response=$(curl -s --max-time 5 -w '\n%{http_code}' -H 'Metadata-Flavor: Google' "$METADATA/$1") || response=''
+        fi
         case ${response##*$'\n'} in
             200)
-                printf '%s' "${response%$'\n'*}"
+                VALUE=${response%$'\n'*}
                 return
                 ;;
             404)
-                [ $# -eq 2 ] && printf '%s' "$2"
+                VALUE=${2:-}
+                [ $# -eq 2 ]
                 return
                 ;;
         esac
@@ -159,12 +167,25 @@ metadata() { # PATH [DEFAULT]: the value; fails where it cannot be read, or is m
     return 1
 }
 
+# All values by one curl, whose start takes longer than a response. Attributes that are not in the list are not there.
+# Where any part of it fails, each value is read by itself.
+read_ahead() { # the folder of the values in $AHEAD
+    local PAUSES=() folder=$BOOT/metadata name paths=(instance/id instance/name) requests=()
+    metadata instance/attributes/ || return
+    for name in $VALUE; do [[ $name != spot-* ]] || paths+=("instance/attributes/$name"); done
+    for name in "${paths[@]}"; do requests+=(-o "$folder/${name##*/}" "$METADATA/$name"); done
+    mkdir "$folder" && curl -sf --fail-early --max-time 5 -H 'Metadata-Flavor: Google' "${requests[@]}" && AHEAD=$folder
+}
+
 attribute() { # NAME PATTERN [DEFAULT]: its value in $VALUE; gives up if it is missing, unreadable or of another form
-    VALUE=$(metadata "instance/attributes/$1" "${@:3}") || give_up no_start "the metadata value $1 cannot be read"
+    metadata "instance/attributes/$1" "${@:3}" || give_up no_start "the metadata value $1 cannot be read"
     [[ $VALUE =~ ^($2)$ ]] || give_up no_start "the metadata value $1 is not valid"
 }
 
-token() { metadata instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'; }
+token() {
+    local VALUE pattern='"access_token" *: *"([^"]*)"'
+    metadata instance/service-accounts/default/token && [[ $VALUE =~ $pattern ]] && printf '%s' "${BASH_REMATCH[1]}"
+}
 
 bearer() { printf 'Authorization: Bearer %s' "$(token)"; } # for curl -H @FILE: all users can see arguments
 
@@ -181,8 +202,11 @@ percent() { # TEXT as one part of a URL
 
 read_metadata() {
     local count='0|[1-9][0-9]{0,8}' text='[^[:cntrl:]]*'
-    MACHINE_ID=$(metadata instance/id) || give_up no_start "the metadata server cannot be read"
-    NAME=$(metadata instance/name) || give_up no_start "the metadata server cannot be read"
+    read_ahead
+    metadata instance/id || give_up no_start "the metadata server cannot be read"
+    MACHINE_ID=$VALUE
+    metadata instance/name || give_up no_start "the metadata server cannot be read"
+    NAME=$VALUE
     BOOT_ID=$(<"$ROOT/proc/sys/kernel/random/boot_id")
     attribute spot-storage-endpoint 'https?://[a-zA-Z0-9.:/_-]+' https://storage.googleapis.com && STORAGE=${VALUE%/}
     attribute spot-bucket '[a-z0-9][a-z0-9._-]+' && BUCKET=$VALUE

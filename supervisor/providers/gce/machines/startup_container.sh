@@ -80,9 +80,9 @@ write_machine_folder() { # a folder of an earlier boot is not used: the store ha
     # Many images have no certificates of their own, and the agent uses TLS.
     cp "$ROOT/etc/ssl/certs/ca-certificates.crt" "$MACHINE" || say image "the image's own certificates are used"
     printf '{"machine_id": "%s"}\n' "$MACHINE_ID" >"$MACHINE/identity.json"
-    metadata instance/attributes/spot-job | base64 -d | gzip -dc >"$MACHINE/job.json" \
+    { metadata instance/attributes/spot-job && printf '%s' "$VALUE"; } | base64 -d | gzip -dc >"$MACHINE/job.json" \
         || give_up no_start "the metadata value spot-job cannot be read"
-    metadata instance/attributes/spot-job-command | base64 -d >"$MACHINE/command" \
+    { metadata instance/attributes/spot-job-command && printf '%s' "$VALUE"; } | base64 -d >"$MACHINE/command" \
         || give_up no_start "the metadata value spot-job-command cannot be read"
     fetch_agent
 }
