@@ -23,7 +23,8 @@ from supervisor.domain.texts import clause
 from supervisor.ports.store import StoreDown
 from supervisor.storage.engine import tables
 from supervisor.storage.engine.group import Checkpointer, GroupWriter
-from supervisor.storage.engine.statements import Counts, Session, sqlalchemy_error
+from supervisor.storage.engine.readers import Readers
+from supervisor.storage.engine.statements import Counts, Session, run_plain
 from supervisor.telemetry import metrics
 
 JOURNAL_BYTES = 64 * 1024 * 1024
@@ -68,23 +69,25 @@ class Database:
         self.channels = tuple(channels)
         self.group: GroupWriter | None = None
         self._counts: Counts | None = None
+        self._readers: Readers | None = None
+        self._snapshot: Callable[[], AbstractContextManager[Connection]]
+        self._connection: Callable[[], AbstractContextManager[Connection]]
         # Called after each commit with events, and after each with announcements.
         self.when_written: Callable[[], None] = lambda: None
         self.when_announced: Callable[[], None] = lambda: None
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
-            self._reader = self._alone = _sqlite_engine(parsed, READERS, READERS_MAX)
+            self._readers = Readers(_sqlite_engine(parsed, 1, READERS_MAX), READERS, READERS_MAX, TURN_TIMEOUT_S)
+            self._snapshot, self._connection = self._readers.snapshot, self._readers.connection
             self._checkpoints = _sqlite_engine(parsed, pool_size=1, pool_max=1)
             self._counts = Counts()
             self.group = GroupWriter(self._writer, Checkpointer(self._checkpoints), self._counts.end)  # it begins
-            _begin_with("BEGIN", self._reader)
         else:
             tables.for_postgres()
-            engine = _postgres_engine(parsed)
-            self._writer = engine
-            self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
-            self._alone = engine.execution_options(isolation_level="AUTOCOMMIT")
+            engine = self._writer = _postgres_engine(parsed)
+            self._snapshot = engine.execution_options(isolation_level="REPEATABLE READ").begin
+            self._connection = engine.execution_options(isolation_level="AUTOCOMMIT").connect
 
     def writing(self) -> AbstractContextManager[Session]:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
@@ -107,7 +110,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """All reads in the block see one instant. Raises StoreDown."""
-        with _port_errors(), self._reader.connect() as connection, connection.begin():
+        with _port_errors(), self._snapshot() as connection:
             yield Session(connection, self.dialect, counts=self._counts)
 
     def read(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -118,7 +121,7 @@ class Database:
     def read_one(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """The same for a function that runs one statement, which needs no transaction: BEGIN and COMMIT cost more than
         most of these, and on Postgres each of them waits for the server. Raises StoreDown."""
-        with _port_errors(), self._alone.connect() as connection:
+        with _port_errors(), self._connection() as connection:
             return query(Session(connection, self.dialect), *args, **kwargs)
 
     def write(self, change: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -133,7 +136,7 @@ class Database:
         engine = self._writer
         if self.dialect == "sqlite":
             engine = _sqlite_engine(self._url, pool_size=1, pool_max=1, foreign_keys=False)
-            _begin_with("BEGIN IMMEDIATE", engine)
+            event.listen(engine, "begin", lambda connection: run_plain(connection, "BEGIN IMMEDIATE"))
         try:
             with _port_errors(), engine.begin() as connection:
                 yield connection
@@ -155,13 +158,16 @@ class Database:
         if self.group is not None:
             self.group.close()
             self._checkpoints.dispose()
+        if self._readers is not None:
+            self._readers.close()
         self._writer.dispose()
-        self._reader.dispose()
 
     @property
     def connections(self) -> int:
         """The connections of the pool that are in use now, without SQLite's one writer, which is always open."""
-        pool = self._reader.pool
+        if self._readers is not None:
+            return self._readers.in_use
+        pool = self._writer.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
     def _begun(self) -> AbstractContextManager[Connection]:
@@ -227,18 +233,6 @@ def _sqlite_engine(
             connection.execute(f"PRAGMA {pragma}")
 
     return engine
-
-
-def _begin_with(statement: str, engine: Engine) -> None:
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        """By the driver itself: through SQLAlchemy it would take a third of the time of a short transaction."""
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
-        try:
-            driver.cursor().execute(statement)
-        except sqlite3.Error as error:
-            raise sqlalchemy_error(connection.dialect, error) from error
 
 
 def _postgres_engine(url: URL) -> Engine:
