@@ -26,11 +26,12 @@ def wait(stage: Stage, line: Line) -> None:
     wanted = replace(
         line, words=line.words[1:], options=tuple(option for option in line.options if option.name != "within")
     )
-    end = stage.clock.monotonic() + limit_s
+    end, go_on = stage.clock.monotonic() + limit_s, stage.run_for
     while problems := unmet(stage, wanted):
         if stage.clock.monotonic() >= end:
             raise ScenarioError(f"not within {limit_s:.0f} s: " + "; ".join(problems))
-        stage.run_for(CHECK_S)
+        go_on(CHECK_S)
+        go_on = stage.go_on
 
 
 def expect(stage: Stage, line: Line) -> None:

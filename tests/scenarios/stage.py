@@ -217,14 +217,16 @@ class Stage:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def run_for(self, seconds: float) -> None:
+        self._run_due()
+        self.go_on(seconds)
+
+    def go_on(self, seconds: float) -> None:
+        """The same, where everything that is due now has been run."""
         end = self.clock.monotonic() + seconds
-        while True:
-            self._run_due()
-            now = self.clock.monotonic()
-            if now >= end:
-                return
+        while (now := self.clock.monotonic()) < end:
             due = min([end, self.next_tick, now + self.settings.poll, *(agent.due for agent in self.agents)])
             self.clock.advance(max(0.0, due - now))
+            self._run_due()
 
     def _run_due(self) -> None:
         """Run everything that is due now."""
@@ -236,6 +238,7 @@ class Stage:
         self._wake_up(now)
         if self.supervisor is not None and now >= self.next_tick:
             self._tick(self.supervisor)
+            self._watch_machines()
             self._wake_up(now)
 
     def _wake_up(self, now: float) -> None:
@@ -344,10 +347,14 @@ class Stage:
 
     def _watch_machines(self) -> None:
         """Invariant 3: no run has two running machines for longer than its overlap. No group exceeds its limit."""
+        machines = self.machines()
+        if len(machines) < 2:
+            self.two_machines_since = {}
+            return
         now = self.clock.monotonic()
         count = Counter(
             machine.run_id
-            for machine in self.machines()
+            for machine in machines
             if machine.run_id in self.plans and machine.state is not MachineState.ENDED
         )
         self.two_machines_since = {
