@@ -37,8 +37,8 @@ from tests.services.test_files import furnished
 from tests.services.test_machines import put
 
 Json = dict[str, Any]
-# Schemathesis writes `maxLength` into the pattern: `[^\\x00]{0,194560}`, an automaton that takes a second to build, several
-# times for each operation. It leaves alternatives as they are: the same texts, and their length beside them.
+# Schemathesis writes `maxLength` into the pattern, and `[^\x00]{0,194560}` is an automaton that takes a second to build
+# for each operation. It leaves alternatives as they are: the same texts, with their length beside them.
 LONG_TEXT = 4096
 AS_ALTERNATIVES = {r"^[^\x00]*$": r"^(|[^\x00]+)$", r"^[^\x00]+$": r"^([^\x00]|[^\x00]{2,})$"}
 BASE_URL = "http://127.0.0.1:8787"

@@ -143,6 +143,8 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "message": lambda s: s.run.pulse.message if s.run.pulse is not None else "",
 }
 
+CHANGE_BY_TIME = ("sentence", "cost_usd", "next_in", "in_status")  # where nothing happens
+
 WORLD: dict[str, Callable[[Stage], object]] = {
     "meters_stopped": lambda s: _comma(f"{zone}:{verb}" for zone, verb, _ in s.provider.meters.stopped),
     "machines": lambda stage: len(stage.machines()),

@@ -228,6 +228,12 @@ class Stage:
             self.clock.advance(max(0.0, due - now))
             self._run_due()
 
+    @property
+    def quiet_s(self) -> float:
+        """For so long nothing happens."""
+        due = min([self.next_tick, *(agent.due for agent in self.agents)])
+        return max(0.0, due - self.clock.monotonic()) if self.provider.is_still else 0.0
+
     def _run_due(self) -> None:
         """Run everything that is due now."""
         now = self.clock.monotonic()
