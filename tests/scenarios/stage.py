@@ -164,6 +164,8 @@ class Stage:
         self._database.close()
         self._database = open_store(f"sqlite:///{self.folder}/scenario.db", False, ("fake",))
         self.rows = DatabaseAccess(self._database)
+        self._announced = True  # perhaps, before this process
+        self._database.deliveries.on_announced(self._note_announcement)
         self.provider.dies = ""
         self.own_clock = SteadyClock(self.clock, self.settings.poll)
         providers, later, outcomes = self.providers(), Later(), Outcomes()
@@ -266,7 +268,8 @@ class Stage:
             return
         self.requests = self._calls() - before
         self.ticks += 1
-        if not self.rows.down:
+        if self._announced and not self.rows.down:
+            self._announced = False
             deliver(self.rows, {self.notifier.name: self.notifier}, self.own_clock.now())
         own.inbox.active = len(own.tick.runs)
         own.inbox.set_stopping(
@@ -281,6 +284,9 @@ class Stage:
         self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())
         self.next_tick = now + max(WAKE_S, soon_s)
+
+    def _note_announcement(self) -> None:
+        self._announced = True
 
     def _refuse_to_spin(self, now: float) -> None:
         """A wake that changes nothing must not cause the next one."""
