@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 
 from supervisor.domain.actions import PublishCheckpoint
+from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 
@@ -58,19 +59,20 @@ class Publishing:
     def turns(self, runs: Iterable[Run], now: float) -> Iterator[tuple[Run, PublishCheckpoint]]:
         """Of this tick."""
         ours = {
-            run.key: (run, action)
+            run.key: run
             for run in runs
-            if (attempt := run.live_attempt) is not None and attempt.ref.provider in self._providers
-            if (action := at_risk(run, now)) is not None
+            if (attempt := _in_training(run)) is not None and attempt.placement.provider in self._providers
         }
         for key in sorted(self._rotation.next_keys(ours)):
-            yield ours[key]
+            action = at_risk(ours[key], now)
+            if action is not None:
+                yield ours[key], action
 
 
 def at_risk(run: Run, now: float) -> PublishCheckpoint | None:
     """None = it does not train. An agent may report the checkpoint that it restored: that one is not new."""
-    attempt, pulse = run.live_attempt, run.pulse
-    if run.status != Status.RUNNING or run.stop is not None or attempt is None or attempt.training_at is None:
+    attempt, pulse = _in_training(run), run.pulse
+    if attempt is None or attempt.training_at is None:
         return None
     at = None
     if pulse is not None and pulse.launch_id == attempt.launch_id and pulse.checkpoint_step is not None:
@@ -78,3 +80,8 @@ def at_risk(run: Run, now: float) -> PublishCheckpoint | None:
         at = pulse.checkpoint_at if is_new else None
     since = attempt.training_at if at is None else max(at, attempt.training_at)
     return PublishCheckpoint(attempt.ref, at, max(0.0, now - since))
+
+
+def _in_training(run: Run) -> Attempt | None:
+    attempt = run.live_attempt if run.status == Status.RUNNING and run.stop is None else None
+    return None if attempt is None or attempt.training_at is None else attempt

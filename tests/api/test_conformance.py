@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.api.conformance import Found, app_of, examine, furnish, guarded, whole_document
+from tests.api.conformance import DOCUMENT, Found, app_of, examine, furnish, guarded
 from tests.properties import examples
 from tests.services.bed import Bed
 
@@ -29,7 +29,7 @@ def most() -> int:
 
 def names_of(part: int) -> list[str]:
     """All operations of some addresses: an address must know all its methods."""
-    paths = sorted(json.loads(whole_document())["paths"].items())[part::PARTS]
+    paths = sorted(json.loads(DOCUMENT)["paths"].items())[part::PARTS]
     return [told["operationId"] for _, methods in paths for told in methods.values()]
 
 

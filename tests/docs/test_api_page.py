@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.api.document.build import document
-from supervisor.api.server import create_app
 from supervisor.domain.status import Status
 from supervisor.ports.platform import ShapePrice
 from tests.api.conformance import guarded
 from tests.api.listening import serving
+from tests.api.recorder import COMMITTED
 from tests.components import require_component
 from tests.docs.shown import Shown, commands, differs, run, sections
 from tests.fakes.courier import FakeCourier
@@ -131,7 +130,7 @@ def untold(page: str) -> list[str]:
     tables = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
     paths = [
         re.sub(r"{(\w+)}", lambda name: f"{{{SHORT.get(name[1], name[1])}}}", path)
-        for path in json.loads(document(create_app(None)))["paths"]
+        for path in json.loads(COMMITTED.read_text(encoding="utf-8"))["paths"]
     ]
     return [
         path

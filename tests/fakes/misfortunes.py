@@ -11,6 +11,8 @@ from supervisor.domain.machines import Machine, MachineRecord, MachineRef, Machi
 from supervisor.ports.provider import LaunchRequest, MachineMissing
 from tests.fakes.clock import FakeClock
 
+LASTING = (MachineState.UP, MachineState.ENDED)
+
 
 @dataclass
 class FakeMachine:
@@ -26,6 +28,11 @@ class FakeMachine:
     asked_to_stop: bool = False
     console: bytes = b""
     job: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def lasts(self) -> bool:
+        """It changes when somebody does something, and not by time."""
+        return self.gone_at is None and self.taken_at is None and self.machine.state in LASTING
 
 
 class Misfortunes:

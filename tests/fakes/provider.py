@@ -61,7 +61,6 @@ from tests.fakes.secrets import KeptSecrets
 CLOUD = GceConfig(project="project-one", zones=(), shapes={}, store_url="gs://bucket-one/runs")
 PRICES = (0.10, 0.30)
 OFF_PRICE = 0.01  # of the disks of a machine that is switched off
-LASTING = (MachineState.UP, MachineState.ENDED)  # they change when somebody does something, and not by time
 NO_ROOM_TAKEN = (MachineState.ENDED, MachineState.ASKED)
 
 
@@ -340,12 +339,17 @@ class FakeProvider(Misfortunes, KeptSecrets):
         machines = [self._now(name) for name in list(self._machines)]
         return Counter(each.zone for each in machines if each and each.state not in NO_ROOM_TAKEN)
 
+    @property
+    def is_still(self) -> bool:
+        """No machine changes by time: somebody must do something."""
+        return all(own.lasts for own in self._machines.values())
+
     def _now(self, name: str) -> Machine | None:
         """The machine as it is at this instant of the clock; what is over by now is settled here."""
         own = self._machines.get(name)
         if own is None:
             return None
-        if own.gone_at is None and own.taken_at is None and own.machine.state in LASTING:
+        if own.lasts:
             return own.machine
         now = self._clock.now()
         if own.gone_at is not None and now >= own.gone_at:

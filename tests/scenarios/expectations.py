@@ -7,6 +7,8 @@ import operator
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
@@ -141,6 +143,8 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "message": lambda s: s.run.pulse.message if s.run.pulse is not None else "",
 }
 
+CHANGE_BY_TIME = ("sentence", "cost_usd", "next_in", "in_status")  # where nothing happens
+
 WORLD: dict[str, Callable[[Stage], object]] = {
     "meters_stopped": lambda s: _comma(f"{zone}:{verb}" for zone, verb, _ in s.provider.meters.stopped),
     "machines": lambda stage: len(stage.machines()),
@@ -159,6 +163,8 @@ WORLD: dict[str, Callable[[Stage], object]] = {
     or "none",
 }  # fmt: skip
 
+COUNTS: dict[str, Callable[[Counter[str]], object]] = {kind.value: itemgetter(kind.value) for kind in EventKind}
+
 
 def story_of(stage: Stage, run_id: str) -> Story:
     run = stage.rows.again("find", run_id)
@@ -175,29 +181,25 @@ def unmet(stage: Stage, line: Line) -> list[str]:
     """The expectations of this line that are not met, one sentence each."""
     subject = line.word(0, "a run id, world, events or alerts")
     if subject == "world":
-        table = {name: (lambda fact=fact: fact(stage)) for name, fact in WORLD.items()}
+        facts, source = WORLD, stage
     elif subject in ("events", "alerts"):
-        table = _counts(stage, subject, line.words[1:])
+        facts, source = COUNTS, _counts(stage, subject, line.words[1:])
     else:
-        story = story_of(stage, subject)
-        table = {name: (lambda fact=fact: fact(story)) for name, fact in FACTS.items()}
-    return [problem for option in line.options if (problem := _compare(option, table)) is not None]
+        facts, source = FACTS, story_of(stage, subject)
+    return [problem for option in line.options if (problem := _compare(option, facts, source)) is not None]
 
 
-def _counts(stage: Stage, subject: str, words: tuple[str, ...]) -> dict[str, Callable[[], object]]:
+def _counts(stage: Stage, subject: str, words: tuple[str, ...]) -> Counter[str]:
     run_id = words[0] if words else None
     if subject == "events":
-        kinds = Counter(stored.event.kind.value for stored in stage.rows.events(run_id, 0, 100_000))
-    else:
-        sent = stage.notifier.sent
-        kinds = Counter(str(message.kind) for message in sent if run_id in (None, message.run_id))
-    return {kind.value: (lambda kind=kind: kinds[kind.value]) for kind in EventKind}
+        return Counter(stored.event.kind.value for stored in stage.rows.events(run_id, 0, 100_000))
+    return Counter(str(message.kind) for message in stage.notifier.sent if run_id in (None, message.run_id))
 
 
-def _compare(option: Option, table: dict[str, Callable[[], object]]) -> str | None:
-    if option.name not in table:
-        raise ScenarioError(f"there is no fact {option.name!r}; facts: {', '.join(sorted(table))}")
-    actual, wanted = table[option.name](), option.value
+def _compare(option: Option, facts: dict[str, Callable[[Any], object]], source: object) -> str | None:
+    if option.name not in facts:
+        raise ScenarioError(f"there is no fact {option.name!r}; facts: {', '.join(sorted(facts))}")
+    actual, wanted = facts[option.name](source), option.value
     if option.sign in ORDER:
         met = isinstance(actual, int | float) and ORDER[option.sign](actual, _number(wanted))
     elif option.sign == "~":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 from supervisor.domain.errors import SpotError
 from tests.scenarios import user_verbs, world_verbs
 from tests.scenarios.cloud_verbs import cloud
-from tests.scenarios.expectations import unmet
+from tests.scenarios.expectations import CHANGE_BY_TIME, unmet
 from tests.scenarios.repeats import announced_twice
 from tests.scenarios.script import Line, ScenarioError, line_of, lines_of, seconds, yes
 from tests.scenarios.stage import Settings, Stage
 
-CHECK_S = 1.0  # how often `wait until` checks its facts
+CHECK_S = 1.0  # how often `wait until` checks its facts, where anything may have changed them
 
 
 def wait(stage: Stage, line: Line) -> None:
@@ -26,11 +27,15 @@ def wait(stage: Stage, line: Line) -> None:
     wanted = replace(
         line, words=line.words[1:], options=tuple(option for option in line.options if option.name != "within")
     )
-    end = stage.clock.monotonic() + limit_s
+    end, go_on = stage.clock.monotonic() + limit_s, stage.run_for
+    by_time = any(option.name in CHANGE_BY_TIME for option in wanted.options)
     while problems := unmet(stage, wanted):
-        if stage.clock.monotonic() >= end:
+        left_s = end - stage.clock.monotonic()
+        if left_s <= 0:
             raise ScenarioError(f"not within {limit_s:.0f} s: " + "; ".join(problems))
-        stage.run_for(CHECK_S)
+        checks = 1 if by_time or go_on == stage.run_for else math.ceil(min(stage.quiet_s, left_s) / CHECK_S)
+        go_on(max(1, checks) * CHECK_S)
+        go_on = stage.go_on
 
 
 def expect(stage: Stage, line: Line) -> None:

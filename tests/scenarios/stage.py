@@ -164,6 +164,8 @@ class Stage:
         self._database.close()
         self._database = open_store(f"sqlite:///{self.folder}/scenario.db", False, ("fake",))
         self.rows = DatabaseAccess(self._database)
+        self._announced = True  # perhaps, before this process
+        self._database.deliveries.on_announced(self._note_announcement)
         self.provider.dies = ""
         self.own_clock = SteadyClock(self.clock, self.settings.poll)
         providers, later, outcomes = self.providers(), Later(), Outcomes()
@@ -217,14 +219,22 @@ class Stage:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def run_for(self, seconds: float) -> None:
+        self._run_due()
+        self.go_on(seconds)
+
+    def go_on(self, seconds: float) -> None:
+        """The same, where everything that is due now has been run."""
         end = self.clock.monotonic() + seconds
-        while True:
-            self._run_due()
-            now = self.clock.monotonic()
-            if now >= end:
-                return
+        while (now := self.clock.monotonic()) < end:
             due = min([end, self.next_tick, now + self.settings.poll, *(agent.due for agent in self.agents)])
             self.clock.advance(max(0.0, due - now))
+            self._run_due()
+
+    @property
+    def quiet_s(self) -> float:
+        """For so long nothing happens."""
+        due = min([self.next_tick, *(agent.due for agent in self.agents)])
+        return max(0.0, due - self.clock.monotonic()) if self.provider.is_still else 0.0
 
     def _run_due(self) -> None:
         """Run everything that is due now."""
@@ -236,6 +246,7 @@ class Stage:
         self._wake_up(now)
         if self.supervisor is not None and now >= self.next_tick:
             self._tick(self.supervisor)
+            self._watch_machines()
             self._wake_up(now)
 
     def _wake_up(self, now: float) -> None:
@@ -257,7 +268,8 @@ class Stage:
             return
         self.requests = self._calls() - before
         self.ticks += 1
-        if not self.rows.down:
+        if self._announced and not self.rows.down:
+            self._announced = False
             deliver(self.rows, {self.notifier.name: self.notifier}, self.own_clock.now())
         own.inbox.active = len(own.tick.runs)
         own.inbox.set_stopping(
@@ -272,6 +284,9 @@ class Stage:
         self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())
         self.next_tick = now + max(WAKE_S, soon_s)
+
+    def _note_announcement(self) -> None:
+        self._announced = True
 
     def _refuse_to_spin(self, now: float) -> None:
         """A wake that changes nothing must not cause the next one."""
@@ -344,10 +359,14 @@ class Stage:
 
     def _watch_machines(self) -> None:
         """Invariant 3: no run has two running machines for longer than its overlap. No group exceeds its limit."""
+        machines = self.machines()
+        if len(machines) < 2:
+            self.two_machines_since = {}
+            return
         now = self.clock.monotonic()
         count = Counter(
             machine.run_id
-            for machine in self.machines()
+            for machine in machines
             if machine.run_id in self.plans and machine.state is not MachineState.ENDED
         )
         self.two_machines_since = {

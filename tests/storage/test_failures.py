@@ -10,7 +10,10 @@ import sqlalchemy as sa
 
 from supervisor.ports.store import Change, StoreDown
 from supervisor.storage.engine import database as database_module
+from supervisor.storage.engine.database import Readers
+from supervisor.storage.engine.statements import Session
 from supervisor.storage.engine.tables import runs
+from supervisor.storage.rows.runs import VERSIONS
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, SPEC, STARTED, SUBMITTED, a_run, insert, lease_of, running
 from tests.waiting import wait_for
@@ -134,3 +137,28 @@ def test_a_postgres_that_cuts_us_off_is_used_again_when_it_is_back(postgres_data
 def test_a_postgres_that_is_not_there() -> None:
     with pytest.raises(StoreDown, match="the database failed"):
         open_store("postgresql://nobody@127.0.0.1:1/nothing", migrate=True)
+
+
+def test_a_read_that_fails_leaves_no_snapshot_behind(store: SqlStore) -> None:
+    def fail(session: Session) -> None:
+        session.run(VERSIONS, {"cell": "cell"})  # the snapshot begins
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        store.database.read(fail)
+    insert(store, a_run())
+    assert store.find("digits-1") is not None
+    assert store.database.connections == 0
+
+
+def test_a_reader_beyond_the_most_waits_for_its_turn(store: SqlStore) -> None:
+    readers = store.database._readers
+    assert readers is not None
+    few = Readers(readers._engine, kept=1, most=1, timeout_s=0.05)
+    with few.connection() as first:
+        with pytest.raises(TimeoutError), few.connection():
+            pass
+        assert few.in_use == 1
+    with few.snapshot() as again:
+        assert again is first, "it stays open"
+    few.close()

@@ -8,6 +8,7 @@ rolled back; a value that cannot be stored is a ValueError.
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -23,7 +24,7 @@ from supervisor.domain.texts import clause
 from supervisor.ports.store import StoreDown
 from supervisor.storage.engine import tables
 from supervisor.storage.engine.group import Checkpointer, GroupWriter
-from supervisor.storage.engine.statements import Counts, Session, sqlalchemy_error
+from supervisor.storage.engine.statements import Counts, Session, run_plain
 from supervisor.telemetry import metrics
 
 JOURNAL_BYTES = 64 * 1024 * 1024
@@ -57,6 +58,67 @@ Result = TypeVar("Result")
 P = ParamSpec("P")
 
 
+class Readers:
+    """SQLite's connections that read: taken for one read, and kept open for the next one. To check a connection out of
+    SQLAlchemy's pool, and to begin and end a transaction through its events, costs twice as much as most of our reads.
+    Thread-safe. `kept`: how many stay open; `most`: how many are in use at once, others wait for `timeout_s`."""
+
+    def __init__(self, engine: Engine, kept: int, most: int, timeout_s: float) -> None:
+        self._engine, self._kept, self._timeout_s = engine, kept, timeout_s
+        self._free = threading.Semaphore(most)
+        self._idle: list[Connection] = []
+        self._in_use: set[Connection] = set()
+
+    @property
+    def in_use(self) -> int:
+        return len(self._in_use)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """For one statement, which sees one instant by itself. Raises TimeoutError, DBAPIError."""
+        if not self._free.acquire(timeout=self._timeout_s):
+            raise TimeoutError
+        try:
+            connection = self._taken()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()  # whatever it was in the middle of
+                raise
+            finally:
+                self._in_use.discard(connection)
+            self._give_back(connection)
+        finally:
+            self._free.release()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """All reads in the block see one instant. Raises the same."""
+        with self.connection() as connection:
+            run_plain(connection, "BEGIN")
+            yield connection
+            run_plain(connection, "COMMIT")
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+        self._engine.dispose()
+
+    def _taken(self) -> Connection:
+        try:
+            connection = self._idle.pop()  # the last one that was given back: its cache is warm
+        except IndexError:
+            connection = self._engine.connect()
+        self._in_use.add(connection)
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        if len(self._idle) < self._kept:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
 class Database:
     """`channels`: the outbox channels of announced events. `group`: None on Postgres, where writers lock rows and the
     server groups their commits."""
@@ -68,23 +130,25 @@ class Database:
         self.channels = tuple(channels)
         self.group: GroupWriter | None = None
         self._counts: Counts | None = None
+        self._readers: Readers | None = None
+        self._snapshot: Callable[[], AbstractContextManager[Connection]]
+        self._connection: Callable[[], AbstractContextManager[Connection]]
         # Called after each commit with events, and after each with announcements.
         self.when_written: Callable[[], None] = lambda: None
         self.when_announced: Callable[[], None] = lambda: None
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
-            self._reader = self._alone = _sqlite_engine(parsed, READERS, READERS_MAX)
+            self._readers = Readers(_sqlite_engine(parsed, 1, READERS_MAX), READERS, READERS_MAX, TURN_TIMEOUT_S)
+            self._snapshot, self._connection = self._readers.snapshot, self._readers.connection
             self._checkpoints = _sqlite_engine(parsed, pool_size=1, pool_max=1)
             self._counts = Counts()
             self.group = GroupWriter(self._writer, Checkpointer(self._checkpoints), self._counts.end)  # it begins
-            _begin_with("BEGIN", self._reader)
         else:
             tables.for_postgres()
-            engine = _postgres_engine(parsed)
-            self._writer = engine
-            self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
-            self._alone = engine.execution_options(isolation_level="AUTOCOMMIT")
+            engine = self._writer = _postgres_engine(parsed)
+            self._snapshot = engine.execution_options(isolation_level="REPEATABLE READ").begin
+            self._connection = engine.execution_options(isolation_level="AUTOCOMMIT").connect
 
     def writing(self) -> AbstractContextManager[Session]:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
@@ -107,7 +171,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """All reads in the block see one instant. Raises StoreDown."""
-        with _port_errors(), self._reader.connect() as connection, connection.begin():
+        with _port_errors(), self._snapshot() as connection:
             yield Session(connection, self.dialect, counts=self._counts)
 
     def read(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -118,7 +182,7 @@ class Database:
     def read_one(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """The same for a function that runs one statement, which needs no transaction: BEGIN and COMMIT cost more than
         most of these, and on Postgres each of them waits for the server. Raises StoreDown."""
-        with _port_errors(), self._alone.connect() as connection:
+        with _port_errors(), self._connection() as connection:
             return query(Session(connection, self.dialect), *args, **kwargs)
 
     def write(self, change: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -133,7 +197,7 @@ class Database:
         engine = self._writer
         if self.dialect == "sqlite":
             engine = _sqlite_engine(self._url, pool_size=1, pool_max=1, foreign_keys=False)
-            _begin_with("BEGIN IMMEDIATE", engine)
+            event.listen(engine, "begin", lambda connection: run_plain(connection, "BEGIN IMMEDIATE"))
         try:
             with _port_errors(), engine.begin() as connection:
                 yield connection
@@ -155,13 +219,16 @@ class Database:
         if self.group is not None:
             self.group.close()
             self._checkpoints.dispose()
+        if self._readers is not None:
+            self._readers.close()
         self._writer.dispose()
-        self._reader.dispose()
 
     @property
     def connections(self) -> int:
         """The connections of the pool that are in use now, without SQLite's one writer, which is always open."""
-        pool = self._reader.pool
+        if self._readers is not None:
+            return self._readers.in_use
+        pool = self._writer.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
     def _begun(self) -> AbstractContextManager[Connection]:
@@ -227,18 +294,6 @@ def _sqlite_engine(
             connection.execute(f"PRAGMA {pragma}")
 
     return engine
-
-
-def _begin_with(statement: str, engine: Engine) -> None:
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        """By the driver itself: through SQLAlchemy it would take a third of the time of a short transaction."""
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
-        try:
-            driver.cursor().execute(statement)
-        except sqlite3.Error as error:
-            raise sqlalchemy_error(connection.dialect, error) from error
 
 
 def _postgres_engine(url: URL) -> Engine:

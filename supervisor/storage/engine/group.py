@@ -14,7 +14,6 @@ lock held; a thread with a connection of its own does that in time.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -24,7 +23,7 @@ from contextlib import contextmanager, suppress
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 
-from supervisor.storage.engine.statements import sqlalchemy_error
+from supervisor.storage.engine.statements import run_plain
 from supervisor.telemetry import metrics
 
 GROUP_AGE_S = 0.008  # an older open transaction takes no more writers
@@ -79,9 +78,6 @@ class Group:
     def __init__(self, connection: Connection) -> None:
         self.begun = time.perf_counter()
         self.connection = connection
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
-        self._driver = driver
         self.over = threading.Event()
         self.failure: exc.DBAPIError | None = None
         self._empty = True  # no writer has left changes
@@ -91,10 +87,7 @@ class Group:
         return time.perf_counter() - self.begun
 
     def run(self, statement: str) -> None:
-        try:
-            self._driver.cursor().execute(statement)
-        except sqlite3.Error as error:
-            raise sqlalchemy_error(self.connection.dialect, error) from error
+        run_plain(self.connection, statement)
 
     def enter(self) -> None:
         if not self._empty:
