@@ -61,7 +61,7 @@ def _prepare() -> None:
     if "tests.agent.machine_rig" in sys.modules:
         importlib.import_module("tests.agent.machine_rig").agent_with_bytecode()
     if "tests.cloud.cloud" in sys.modules:
-        importlib.import_module("google.cloud.compute_v1")
+        importlib.import_module("supervisor.providers.gce.calls.official").load()
         importlib.import_module("tests.cloud.rolefiles").grants()
         importlib.import_module("tests.cloud.discovery").document_of("compute")
     gc.freeze()
