@@ -98,7 +98,7 @@ def _agent_part(story: Story, attempt: Attempt) -> dict[str, Any]:
     return {
         "version": 1, "when": "end", "written_at": "", "run_id": story.run.run_id, "attempt": attempt.number,
         "launch_id": attempt.launch_id, "machine_id": attempt.machine_id,
-        "exit": None if attempt.exit is None else vars_of(attempt.exit),
+        "exit": None if attempt.exit is None else attempt.exit._asdict(),
         "left": "noticed" if attempt.cause is Cause.PREEMPTED else None, "signals_sent": [15] if stalled else [],
         "oom_kills": 1 if killed else 0, "boot": {"at_start": "b-1", "now": "b-1"}, "disks": {},
         "telemetry": None if telemetry is None else to_json(telemetry),
@@ -109,10 +109,6 @@ def _agent_part(story: Story, attempt: Attempt) -> dict[str, Any]:
         ],
         "trimmed": [],
     }  # fmt: skip
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def _facts(story: Story, attempt: Attempt) -> dict[str, Any]:
