@@ -232,9 +232,10 @@ class Stage:
 
     @property
     def quiet_s(self) -> float:
-        """For so long nothing happens."""
+        """For so long nothing happens; 0 = a machine may change by itself."""
         due = min([self.next_tick, *(agent.due for agent in self.agents)])
-        return max(0.0, due - self.clock.monotonic()) if self.provider.is_still else 0.0
+        still = isinstance(self.provider, StagedProvider) and self.provider.is_still
+        return max(0.0, due - self.clock.monotonic()) if still else 0.0
 
     def _run_due(self) -> None:
         """Run everything that is due now."""
