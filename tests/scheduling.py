@@ -15,18 +15,17 @@ import pytest
 
 # Beginnings of groups and files, dearest first; the longest one that fits counts. docs/benchmarks.md has the seconds.
 WAITING = (
-    "stories-cloud", "browser", "tests/providers/test_slurm_stories", "tests/acceptance/test_slurm",
-    "tests/acceptance/test_colab", "tests/examples/", "tests/acceptance/test_stories_results", "stories-secrets",
-    "replicas", "tests/contracts/test_slurm",
-    "tests/acceptance/", "tests/providers/test_ssh", "stories-", "tests/agent/test_endings",
-    "tests/agent/test_failures", "postgres", "tests/agent/", "tests/deploy/", "tests/providers/test_startup",
-    "tests/providers/test_slurm_reading",
+    "stories-cloud", "browser", "tests/acceptance/test_slurm", "tests/providers/test_slurm_stories",
+    "tests/agent/test_drills", "tests/acceptance/test_colab", "tests/contracts/test_slurm",
+    "tests/acceptance/test_ssh_digits", "tests/examples/", "tests/acceptance/test_stories_results", "stories-secrets",
+    "replicas", "tests/acceptance/", "tests/providers/test_ssh", "stories-", "tests/agent/test_endings",
+    "tests/agent/test_failures", "postgres", "tests/agent/", "tests/providers/test_slurm_reading", "tests/deploy/",
+    "tests/providers/test_startup",
 )  # fmt: skip
 COMPUTING = (
-    "tests/acceptance/test_ssh_digits", "tests/acceptance/test_cloud_faults", "tests/scenarios/",
-    "tests/api/test_conformance", "tests/contracts/test_ssh", "tests/attacks/", "tests/domain/test_baton",
-    "tests/objectstores/test_relay", "tests/lifecycle/", "tests/contracts/", "tests/paper/", "tests/providers/",
-    "tests/services/", "tests/dashboard/", "tests/api/",
+    "tests/scenarios/", "tests/acceptance/test_cloud_faults", "tests/api/test_conformance", "tests/contracts/test_ssh",
+    "tests/attacks/", "tests/objectstores/test_relay", "tests/domain/test_baton", "tests/lifecycle/",
+    "tests/contracts/", "tests/paper/", "tests/providers/", "tests/services/", "tests/dashboard/", "tests/api/",
 )  # fmt: skip
 
 
