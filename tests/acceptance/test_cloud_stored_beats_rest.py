@@ -6,7 +6,6 @@ A listing that nobody needs would come after three minutes, which is later than 
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -42,8 +41,7 @@ def test_a_killed_supervisor_ends_nothing_and_a_frozen_machine_is_known_as_soon_
         rests(story)
         assert (len(story.attempts("one")), story.daemon.run("one")["status"]) == (1, "running")
 
-        for pid in story.vm("one").processes():
-            os.kill(pid, signal.SIGSTOP)
+        story.vm("one").freeze()
         story.until("one", lambda run: story.attempts("one")[0]["ended_at"], "the frozen machine to be known")
         first = story.attempts("one")[0]
         assert first["cause"] == "agent_lost"

@@ -133,6 +133,9 @@ class RunningVm:
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
+    def freeze(self) -> None:
+        vm_processes.freeze(self.folder)
+
     def acpi_shutdown(self, grace_s: float = ACPI_GRACE_S) -> None:
         """ACPI's soft off: systemd sends TERM to the script and waits for it; the rest is cut off after `grace_s`.
         Returns at once."""

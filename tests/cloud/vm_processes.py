@@ -68,17 +68,21 @@ def read(path: str) -> bytes:
 def end(folder: Path, wait_s: float = 10.0) -> list[int]:
     """KILL all of them; those that are still there after `wait_s` are returned."""
     until = time.monotonic() + wait_s
-    while left := alive(folder):
-        stopped: set[int] = set()
-        while fresh := left - stopped:
-            _signal(fresh, signal.SIGSTOP)
-            stopped |= fresh
-            left = alive(folder)
+    while left := freeze(folder):
         _signal(left, signal.SIGKILL)
         if time.monotonic() >= until:
             return sorted(left)
         time.sleep(POLL_S)
     return []
+
+
+def freeze(folder: Path) -> set[int]:
+    """STOP all of them, with those that they start meanwhile. Returns them."""
+    stopped: set[int] = set()
+    while fresh := (left := alive(folder)) - stopped:
+        _signal(fresh, signal.SIGSTOP)
+        stopped |= fresh
+    return left
 
 
 def _signal(pids: set[int], number: int) -> None:
