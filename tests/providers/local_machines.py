@@ -8,7 +8,7 @@ import signal
 import subprocess
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from supervisor.host import processes
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.system_clock import SystemClock
+from tests.cloud.vm_processes import naming
 from tests.contracts.provider_subject import Subject
 from tests.fakes.provider import offers_in
 from tests.waiting import wait_for
@@ -93,11 +94,12 @@ class LocalSubject(FolderSubject):
     @contextmanager
     def all_unreadable(self) -> Iterator[None]:
         machines = self.data_dir / "machines"
-        machines.rename(self.data_dir / "aside")
-        try:
-            yield
-        finally:
-            (self.data_dir / "aside").rename(machines)
+        with stopped(naming(str(self.data_dir).encode())):  # a real agent would make its folder anew meanwhile
+            machines.rename(self.data_dir / "aside")
+            try:
+                yield
+            finally:
+                (self.data_dir / "aside").rename(machines)
 
     def end_all(self) -> None:
         """Kill what this data folder's machines still run; called when the test is over."""
@@ -113,6 +115,21 @@ def end_processes_of(data_dir: Path) -> list[int]:
     for process in found:
         processes.send(process, signal.SIGKILL)
     return [process.pid for process in found]
+
+
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """STOP has reached them; at the end they go on."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: all(not (now := processes.read(pid)) or now.state in "TZX" for pid in pids), what="them to stop")
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
