@@ -143,7 +143,8 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "message": lambda s: s.run.pulse.message if s.run.pulse is not None else "",
 }
 
-CHANGE_BY_TIME = ("sentence", "cost_usd", "next_in", "in_status")  # where nothing happens
+# These change while nothing happens, so a wait for one of them looks each second.
+CHANGE_BY_TIME = ("sentence", "cost_usd", "next_in", "in_status")
 
 WORLD: dict[str, Callable[[Stage], object]] = {
     "meters_stopped": lambda s: _comma(f"{zone}:{verb}" for zone, verb, _ in s.provider.meters.stopped),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.expectations import CHANGE_BY_TIME, FACTS, WORLD
 from tests.scenarios.play import play
 from tests.scenarios.script import ScenarioError
 
@@ -70,3 +71,9 @@ def test_an_error_that_the_loop_survives_fails_the_scenario(folder: Path, monkey
 def test_two_machines_of_one_run_for_too_long_fail_the_scenario(folder: Path) -> None:
     lines = ("submit digits zones=a,b steps=9000", "wait 3min", "agent digits silent", "cloud immortal digits")
     assert "digits has had 2 machines" in played(folder, *lines, "wait 1h")
+
+
+def test_a_wait_looks_each_second_for_every_fact_that_reads_the_clock() -> None:
+    """Broken variant: a new fact about time, for which a wait rests too long."""
+    by_time = {name for name, fact in (FACTS | WORLD).items() if {"now", "clock"} & set(fact.__code__.co_names)}
+    assert by_time == set(CHANGE_BY_TIME)
