@@ -92,14 +92,36 @@ class LocalSubject(FolderSubject):
         return self.data_dir / "machines" / request.name
 
     @contextmanager
+    def unreadable(self, request: LaunchRequest) -> Iterator[None]:
+        with self._stopped(), super().unreadable(request):
+            yield
+
+    @contextmanager
     def all_unreadable(self) -> Iterator[None]:
         machines = self.data_dir / "machines"
-        with stopped(naming(str(self.data_dir).encode())):  # a real agent would make its folder anew meanwhile
+        with self._stopped():
             machines.rename(self.data_dir / "aside")
             try:
                 yield
             finally:
                 (self.data_dir / "aside").rename(machines)
+
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        """All processes of its machines: a real agent would make a folder anew that is missing."""
+        pids = naming(str(self.data_dir).encode())
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        wait_for(
+            lambda: all(not (now := processes.read(pid)) or now.state in "TZX" for pid in pids), what="them to stop"
+        )
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def end_all(self) -> None:
         """Kill what this data folder's machines still run; called when the test is over."""
@@ -115,21 +137,6 @@ def end_processes_of(data_dir: Path) -> list[int]:
     for process in found:
         processes.send(process, signal.SIGKILL)
     return [process.pid for process in found]
-
-
-@contextmanager
-def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """STOP has reached them; at the end they go on."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: all(not (now := processes.read(pid)) or now.state in "TZX" for pid in pids), what="them to stop")
-    try:
-        yield
-    finally:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
