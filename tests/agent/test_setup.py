@@ -19,6 +19,7 @@ from tests.waiting import wait_for
 HASH, OTHER = "a" * 64, "b" * 64
 UNREACHED = "[Errno -3] Temporary failure in name resolution"
 RAN = 'echo ran >> "$OUT/ran"'
+UNTIL_HEARD = 'while [ ! -e "$OUT/heard" ]; do sleep 0.05; done'  # a quick setup is over before its beat is pushed
 
 
 @pytest.fixture
@@ -43,10 +44,11 @@ def lines(markers: Path, name: str) -> int:
 def test_it_runs_once_for_each_machine_and_content(rig: Rig, markers: Path) -> None:
     rig.given = json.dumps({"API_KEY": "hush-qvzx-hush"}).encode()
     says = 'echo "key $API_KEY of $SPOT_RUN_ID"'
-    start(rig, markers, f"{says}\n{RAN}", "true", secrets=["API_KEY"])
+    start(rig, markers, f"{says}\n{RAN}", UNTIL_HEARD, secrets=["API_KEY"])
+    rig.beat_with("the setup", lambda beat: beat.phase == heartbeat.SETUP)
+    (markers.parent / "out" / "heard").touch()
     assert rig.ended().exit is not None
     assert (lines(markers, "ran"), lines(markers, "trained")) == (1, 1)
-    assert any(beat.phase == heartbeat.SETUP for beat in rig.server.beats)
     log = rig.log()
     assert b"spot: setup, 1 of 2: " in log
     assert b" of digits-7\n" in log
