@@ -42,6 +42,7 @@ class FolderStage(PlatformStage):
         self.request = subject.request()
         machine = subject.up(self.request)
         self.ref = ref(self.request, machine.machine_id)
+        subject.pids(self.request)  # from then on nothing but this test writes to its console
 
     def write(self, data: bytes) -> None:
         with (self.subject.folder(self.request) / "console.log").open("ab") as console:
